@@ -1,0 +1,53 @@
+"""How a tensor is laid out in linear memory. Invariant: strides are counted in elements, one per axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.core.shapes import Shape
+from workbench.errors import ShapeError
+
+Strides = tuple[int, ...]
+
+
+def row_major_strides(shape: Shape) -> Strides:
+    """Return the strides, in elements, of a dense tensor whose last axis is innermost."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def column_major_strides(shape: Shape) -> Strides:
+    """Return the strides of a dense tensor whose last two axes are exchanged in memory; batch axes stay outermost."""
+    if len(shape) < 2:
+        return row_major_strides(shape)
+    *batch, rows, columns = shape
+    outer = row_major_strides((*batch, rows * columns))[:-1]
+    return (*outer, 1, rows)
+
+
+def check_strides(shape: Shape, strides: Sequence[int], *, where: str) -> Strides:
+    """Return the strides as a tuple. Raises: ShapeError unless there is one per axis, none negative, no two elements meet."""
+    result = tuple(int(stride) for stride in strides)
+    if len(result) != len(shape):
+        raise ShapeError(f"{where}: {len(result)} strides for {len(shape)} axes; give one stride per axis of {shape}")
+    if any(stride < 0 for stride in result):
+        raise ShapeError(f"{where}: negative stride in {result}; strides are counted forward in elements")
+    reach = 0
+    for stride, extent in sorted(zip(result, shape, strict=True)):
+        if extent == 1:
+            continue
+        if stride <= reach:
+            raise ShapeError(f"{where}: strides {result} make elements of a tensor of shape {shape} overlap")
+        reach += stride * (extent - 1)
+    return result
+
+
+def innermost_axis(shape: Shape, strides: Strides) -> int | None:
+    """Return the axis (from the end) with stride 1 and extent above 1, or None when there is no such axis."""
+    for axis in range(-1, -len(shape) - 1, -1):
+        if strides[axis] == 1 and shape[axis] > 1:
+            return axis
+    return -1 if shape and all(extent == 1 for extent in shape) else None

@@ -1,0 +1,330 @@
+"""What an operator is: one frozen record with everything the passes must agree on.
+
+Invariant: a rule is a required field, so a hole fails `mypy` and import, never a run (STYLE 2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.core.shapes import Shape
+from workbench.domains.work import Work
+from workbench.errors import AttributeValueError, ShapeError
+
+if TYPE_CHECKING:
+    from workbench.domains.finite_field import FieldArithmetic, FieldValue
+
+Array = npt.NDArray[Any]
+AttributeValue = int | Fraction | str | tuple[int, ...]
+Attributes = Mapping[str, AttributeValue]
+T = TypeVar("T")
+
+
+class OpKind(Enum):
+    """What an operator does to the elements; the emitter and the thread-graph rule go by it."""
+
+    ELEMENTWISE = "elementwise"  # result element i depends on operand elements i only (after broadcasting)
+    REDUCTION = "reduction"  # folds an axis
+    CONTRACTION = "contraction"  # matmul
+    MOVEMENT = "movement"  # moves or copies elements, computes nothing
+    CONSTANT = "constant"  # no operand
+
+
+# ---------------------------------------------------------------------------------------------------- attributes
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute of an operator. `default` None means required; `convert` normalises or raises ValueError/TypeError."""
+
+    name: str
+    convert: Callable[[object], AttributeValue]
+    default: AttributeValue | None = None
+    help: str = ""
+
+
+# ------------------------------------------------------------------------------------------------------------ axes
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A dimension of an operand: operand number, axis counted from the end."""
+
+    operand: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """The result dimension is the same axis as all these operand dimensions (empty: a fresh axis of extent 1)."""
+
+    dims: tuple[Dim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The result dimension enumerates operand dimensions, the first outermost (reshape that joins)."""
+
+    dims: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The result dimension is the `position`-th factor of an operand dimension split as `extents` (reshape that splits)."""
+
+    dim: Dim
+    position: int
+    extents: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenated:
+    """The result dimension lays operand dimensions one after the other."""
+
+    dims: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The result dimension is the piece `start .. start + extent` of an operand dimension."""
+
+    dim: Dim
+    start: int
+    extent: int
+
+
+DimSource = Same | Product | Factor | Concatenated | Piece
+
+
+@dataclass(frozen=True, slots=True)
+class AxisMap:
+    """Which operand and result dimensions are the same axis, and which axes the operator reduces.
+
+    Attributes: results: per result, per dimension (first to last) its source; reduced: groups of operand dimensions
+    that run together and are folded (matmul: one group of two dims). A dimension that a result keeps although every
+    element of it depends on the whole axis (softmax, rms_norm) is in both.
+    """
+
+    results: tuple[tuple[DimSource, ...], ...]
+    reduced: tuple[tuple[Dim, ...], ...] = ()
+
+
+# ------------------------------------------------------------------------------------------------ meaning in a field
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Meaning in Z_p x Z_q by `rule(field, operands, attributes)`; true identities hold exactly."""
+
+    rule: Callable[[FieldArithmetic, tuple[FieldValue, ...], Attributes], FieldValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """No algebraic meaning: a random function of the operands' fingerprints. Acceptance is sound, mismatch is `unknown`."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Piecewise: `select(float operands, attributes)` gives, per element, which candidate `rule` returns is taken.
+
+    `rule(field, operands, attributes)` returns the candidates (one field value per branch); `select` returns the index
+    of the branch as an integer array, decided on the float64 coordinates.
+    """
+
+    select: Callable[[tuple[Array, ...], Attributes], Array]
+    rule: Callable[[FieldArithmetic, tuple[FieldValue, ...], Attributes], tuple[FieldValue, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """The operator moves elements: its field meaning is its movement on every coordinate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """The meaning is that of the expansion into other operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideLax:
+    """No meaning in the finite field; the verdict names the operator and the reason."""
+
+    why: str
+
+
+FieldMeaning = Exact | Opaque | Branch | Movement | Expanded | OutsideLax
+
+
+# --------------------------------------------------------------------------------------------- abstract expressions
+class TermAlgebra(Protocol[T]):
+    """What abstract expressions are built with (paper, table 1); each domain of terms implements it.
+
+    `sum` and `max` get the number of the reduced group in the operator's `AxisMap` and the group's extent, so that both
+    the paper's form (extents) and the axes form (which axis) can be built from one rule.
+    """
+
+    def constant(self, value: Fraction) -> T: ...
+    def add(self, left: T, right: T) -> T: ...
+    def mul(self, left: T, right: T) -> T: ...
+    def div(self, left: T, right: T) -> T: ...
+    def exp(self, argument: T) -> T: ...
+    def sqrt(self, argument: T) -> T: ...
+    def apply(self, name: str, *arguments: T) -> T: ...
+    def sum(self, group: int, extent: int, argument: T) -> T: ...
+    def max(self, group: int, extent: int, argument: T) -> T: ...
+
+
+class AbstractRule(Protocol):
+    """Return the result's term from the operands' terms, the operands' shapes and the attributes."""
+
+    def __call__(self, b: TermAlgebra[T], terms: tuple[T, ...], shapes: tuple[Shape, ...], attributes: Attributes) -> T:
+        """Build with `b` only, so that the rule works for every domain of terms."""
+        ...
+
+
+# ---------------------------------------------------------------------------------------------------------- expansion
+class Apply(Protocol[T]):
+    """Apply an operator by name to values of one domain: `b("div", x, y)`, `b("sum", x, axis=-1)`."""
+
+    def __call__(self, name: str, *operands: T, **attributes: AttributeValue) -> T:
+        """Return the operator's only result. Raises: UnknownNameError, ShapeError, AttributeValueError."""
+        ...
+
+
+class Expansion(Protocol):
+    """Rewrite a composite into other operators; `shapes` are the operands' (trailing) shapes."""
+
+    def __call__(self, b: Apply[T], operands: tuple[T, ...], shapes: tuple[Shape, ...], attributes: Attributes) -> T:
+        """Return the value of the composite, built by `b` only."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """An identity the operator obeys, over the reals; tests hold it exactly in the field and closely in float.
+
+    Attributes: name; statement (readable); variables (how many); left, right: builders from an `Apply` and variables;
+    positive: True when the law needs every variable positive; false_law: True for a tempting identity that must FAIL.
+    """
+
+    name: str
+    statement: str
+    variables: int
+    left: Callable[..., Any]
+    right: Callable[..., Any]
+    positive: bool = False
+    false_law: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Homogeneity:
+    """f with c*x for the operands in `operands` equals c^degree * f, for every c (for c > 0 only if `positive`)."""
+
+    operands: tuple[int, ...]
+    degree: Fraction
+    positive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpSpec:
+    """One operator: what every pass must agree on. Lowering that depends on layouts lives in `codegen`.
+
+    Rules see arrays whose leading `prefix` axes are batch axes of the interpreter (grid cells, loop iterations); axes
+    in attributes are counted from the end, so most rules need not look at `prefix`.
+
+    Attributes:
+        name: the operator's one name at all three levels.
+        arity: number of operands, None for any number above zero.
+        kind: what it does to the elements.
+        attributes: its attributes, in printing order.
+        shape: operand shapes, attributes -> result shapes; raises ShapeError.
+        axes: operand shapes, attributes -> AxisMap.
+        on_float: the reference meaning on float64 arrays (any array namespace): arrays, attributes, prefix -> results.
+        field: meaning in Z_p x Z_q.
+        abstract: abstract expression (paper, table 1).
+        work: operand shapes, attributes -> flops and elements.
+        scalar_c: C expression of one element ("expf({0})", attributes as {name}), None when it is not elementwise.
+        expand: rewriting of a composite, None for a primitive.
+        laws: identities it obeys or tempts to.
+        commutative: operands may be exchanged.
+        homogeneous: how constant factors pass through.
+        levels: levels that may contain it ("kernel", "block", "thread").
+        num_results: number of results given the attributes.
+        source: where its definition is taken from.
+    """
+
+    name: str
+    arity: int | None
+    kind: OpKind
+    attributes: tuple[Attribute, ...]
+    shape: Callable[[tuple[Shape, ...], Attributes], tuple[Shape, ...]]
+    axes: Callable[[tuple[Shape, ...], Attributes], AxisMap]
+    on_float: Callable[[tuple[Array, ...], Attributes, int], tuple[Array, ...]]
+    field: FieldMeaning
+    abstract: AbstractRule
+    work: Callable[[tuple[Shape, ...], Attributes], Work]
+    scalar_c: str | None
+    expand: Expansion | None
+    laws: tuple[Law, ...]
+    commutative: bool
+    homogeneous: tuple[Homogeneity, ...]
+    levels: frozenset[str]
+    num_results: Callable[[Attributes], int]
+    source: str
+
+    def check_attributes(self, given: Mapping[str, object]) -> dict[str, AttributeValue]:
+        """Return every attribute converted, defaults filled in. Raises: AttributeValueError naming what is wrong."""
+        known = {attribute.name for attribute in self.attributes}
+        for name in given:
+            if name not in known:
+                listed = ", ".join(sorted(known)) or "none"
+                raise AttributeValueError(f"operator {self.name}: unknown attribute {name!r}; it takes: {listed}")
+        result: dict[str, AttributeValue] = {}
+        for attribute in self.attributes:
+            if attribute.name in given:
+                try:
+                    result[attribute.name] = attribute.convert(given[attribute.name])
+                except (TypeError, ValueError) as error:
+                    raise AttributeValueError(
+                        f"operator {self.name}: attribute {attribute.name} = {given[attribute.name]!r}: {error}"
+                    ) from error
+            elif attribute.default is not None:
+                result[attribute.name] = attribute.default
+            else:
+                raise AttributeValueError(f"operator {self.name}: attribute {attribute.name!r} is missing; {attribute.help}")
+        return result
+
+    def check_arity(self, count: int) -> None:
+        """Raises: ShapeError when the operator does not take `count` operands."""
+        if self.arity is None:
+            if count < 1:
+                raise ShapeError(f"operator {self.name}: needs at least one operand, got none")
+        elif count != self.arity:
+            raise ShapeError(f"operator {self.name}: takes {self.arity} operands, got {count}")
+
+    def infer_shapes(self, shapes: tuple[Shape, ...], attributes: Attributes) -> tuple[Shape, ...]:
+        """Return the result shapes. Raises: ShapeError for a wrong number of operands or shapes that do not fit."""
+        self.check_arity(len(shapes))
+        return self.shape(shapes, attributes)
+
+
+def as_fraction(value: object) -> Fraction:
+    """Return a number as an exact fraction; a float means the decimal that `repr` prints.
+
+    Raises: TypeError for what is no number, ValueError for NaN and infinities.
+    """
+    if isinstance(value, bool):
+        raise TypeError("a truth value is not a number")
+    if isinstance(value, (int, Fraction)):
+        return Fraction(value)
+    if isinstance(value, (float, np.floating)):
+        if not np.isfinite(value):
+            raise ValueError("a constant must be finite")
+        return Fraction(repr(float(value)))
+    if isinstance(value, (np.integer, str)):
+        return Fraction(str(value))
+    raise TypeError(f"{type(value).__name__} is not a number")
