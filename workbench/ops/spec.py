@@ -127,16 +127,31 @@ class Opaque:
     why: str
 
 
+class Guards(Protocol):
+    """Return the values that are >= 0 exactly where a branch of a piecewise operator is taken."""
+
+    def __call__(
+        self, b: Apply[T], operands: tuple[T, ...], shapes: tuple[Shape, ...], attributes: Attributes, branch: int
+    ) -> tuple[T, ...]:
+        """Build the guards of one branch with `b`; a reduction sees its operand as one value per reduced element."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Piecewise: `select(float operands, attributes)` gives, per element, which candidate `rule` returns is taken.
+    """Piecewise (ReLU, max, clamp, abs): which piece holds is decided by the float64 coordinate, or by a given choice.
 
-    `rule(field, operands, attributes)` returns the candidates (one field value per branch); `select` returns the index
-    of the branch as an integer array, decided on the float64 coordinates.
+    Attributes:
+        count: operand shapes, attributes -> number of pieces of one result element.
+        select: float operands, attributes -> integer array, per result element the piece that holds.
+        rule: field, operands, attributes, choice (integer array shaped as the result) -> the chosen piece's value.
+        guards: the inequalities of one piece.
     """
 
+    count: Callable[[tuple[Shape, ...], Attributes], int]
     select: Callable[[tuple[Array, ...], Attributes], Array]
-    rule: Callable[[FieldArithmetic, tuple[FieldValue, ...], Attributes], tuple[FieldValue, ...]]
+    rule: Callable[[FieldArithmetic, tuple[FieldValue, ...], Attributes, Array], FieldValue]
+    guards: Guards
 
 
 @dataclass(frozen=True, slots=True)
