@@ -67,3 +67,87 @@ class FieldError(WorkbenchError, ValueError):
 
 class UsageError(WorkbenchError, ValueError):
     """A command or call was given arguments that do not fit together."""
+
+
+class UnknownTensorError(LegalityError):
+    """An operand is not defined before it is used (a misspelt name, a wrong order, or a cycle)."""
+
+    rule = "operands come first"
+
+
+class DuplicateNameError(LegalityError):
+    """Two tensors of one graph bear the same name."""
+
+    rule = "names are unique"
+
+
+class OperatorLevelError(LegalityError):
+    """An operator stands in a graph of a level that cannot contain it."""
+
+    rule = "operators belong to their level"
+
+
+class ResultMismatchError(LegalityError):
+    """A node's recorded result differs from what its operator yields."""
+
+    rule = "results meet the operator's specification"
+
+
+class LaunchDimsError(LegalityError):
+    """Grid, block, cluster or loop counts are not usable."""
+
+    rule = "launch dimensions"
+
+
+class ImapError(LegalityError):
+    """An input map names a dimension that the tensor does not have."""
+
+    rule = "imap"
+
+
+class FmapError(LegalityError):
+    """A loop map names a dimension that the tensor does not have, or loops where there is no loop."""
+
+    rule = "fmap"
+
+
+class OmapError(LegalityError):
+    """Blocks would write the same elements, or an output map names a dimension that does not exist."""
+
+    rule = "omap"
+
+
+class PlaceError(LegalityError):
+    """A value of the loop body and a value of after the loop meet in one operator, or a path misses its accumulator."""
+
+    rule = "one accumulator on every path"
+
+
+class AccumulatorError(LegalityError):
+    """An accumulator is used on what cannot be accumulated so."""
+
+    rule = "accumulator"
+
+
+class SaverError(LegalityError):
+    """A block graph stores nothing, or stores a value of the loop body."""
+
+    rule = "one output saver on every path"
+
+
+class RaggedTileError(LegalityError):
+    """Tiles that are not full meet in a way that has no one meaning."""
+
+    rule = "ragged tiles"
+
+
+class MemoryLimitError(LegalityError):
+    """A level's tensors do not fit that level's memory."""
+
+    rule = "tensors fit their memory"
+
+
+class ThreadGraphError(LegalityError):
+    """A thread graph is not a tree of elementwise operators (with at most one contraction at its leaves)."""
+
+    rule = "thread graph"

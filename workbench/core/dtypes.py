@@ -47,7 +47,9 @@ class DType(Enum):
 
 
 _REFUSED = {
-    name: _Refusal("8-bit floats need a scale per tensor or block, which µGraphs do not carry", "use float16 or bfloat16")
+    name: _Refusal(
+        "8-bit floats need a scale per tensor or block, which µGraphs do not carry", "use float16 or bfloat16"
+    )
     for name in ("float8", "float8_e4m3", "float8_e5m2", "float8_e4m3fn")
 } | {
     name: _Refusal("integer tensors have no meaning in the verified fragment", "use a floating-point type")

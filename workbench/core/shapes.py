@@ -37,7 +37,9 @@ def broadcast_shapes(shapes: Sequence[Shape], *, where: str = "broadcast") -> Sh
         extents = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
         if len(extents) > 1:
             listed = " and ".join(str(shape) for shape in shapes)
-            raise ShapeError(f"{where}: shapes {listed} do not broadcast: extents {sorted(extents)} meet at axis {axis}")
+            raise ShapeError(
+                f"{where}: shapes {listed} do not broadcast: extents {sorted(extents)} meet at axis {axis}"
+            )
         result.append(extents.pop() if extents else 1)
     return tuple(result)
 

@@ -1,0 +1,254 @@
+"""Shapes, raggedness and places of the nodes of a block graph. Invariant: the one place where a result tile is computed.
+
+The builder calls it to make tiles, the legality check to see that recorded tiles are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from workbench.core.dtypes import DType
+from workbench.core.shapes import Shape
+from workbench.core.tensors import DeviceTensor, RaggedSplit, SharedTensor
+from workbench.errors import (
+    AccumulatorError,
+    DTypeError,
+    FmapError,
+    ImapError,
+    OmapError,
+    PlaceError,
+    RaggedTileError,
+)
+from workbench.ops.spec import Attributes, AxisMap, Dim, OpSpec, Same
+from workbench.ugraph.nodes import AccumulatorKind, DimMap
+
+GRID_AXES = "xyz"
+LOOP = 3
+_Ragged = tuple[RaggedSplit | None, ...]
+
+
+class Place(Enum):
+    """When a value of a block graph exists: in every iteration, after the loop, or the same at all times."""
+
+    LOOP = "loop"
+    AFTER = "after the loop"
+    INVARIANT = "loop-invariant"
+
+
+def promote(dtypes: Sequence[DType], *, where: str) -> DType:
+    """Return the type of a result of operands of these types: the widest. Raises: DTypeError for fp16 beside bf16."""
+    ranks = {DType.FLOAT16: 0, DType.BFLOAT16: 0, DType.FLOAT32: 1, DType.FLOAT64: 2}
+    kinds = set(dtypes)
+    widest = max(kinds, key=lambda dtype: ranks[dtype])
+    if {DType.FLOAT16, DType.BFLOAT16} <= kinds and ranks[widest] == 0:
+        raise DTypeError(
+            f"{where}: float16 and bfloat16 meet; neither holds the other's values, convert one to float32"
+        )
+    return widest
+
+
+def tile_of(
+    tensor: DeviceTensor, imap: DimMap, fmap: int | None, grid_dims: Shape, forloop_range: int, *, node: str
+) -> tuple[Shape, _Ragged]:
+    """Return the full tile's shape, and per axis how tiles are ragged.
+
+    The grid cuts a dimension first (x, then y, then z if several split the same one), then the loop cuts each part;
+    every cut gives parts of ceil(extent / count). Raises: ImapError, FmapError for a dimension that does not exist.
+    """
+    rank = len(tensor.shape)
+    for axis, dim in enumerate(imap):
+        if dim is not None and dim >= rank:
+            raise ImapError(
+                f"grid axis {GRID_AXES[axis]} splits dimension {dim} of {tensor.name}, which has rank {rank}",
+                node,
+                f"use 0 to {rank - 1}, or None to replicate",
+            )
+    if fmap is not None and not 0 <= fmap < rank:
+        raise FmapError(
+            f"the loop splits dimension {fmap} of {tensor.name}, which has rank {rank}",
+            node,
+            f"use 0 to {rank - 1} or None",
+        )
+    shape, ragged = [], []
+    for dim, extent in enumerate(tensor.shape):
+        cuts = [(axis, grid_dims[axis]) for axis in range(3) if imap[axis] == dim and grid_dims[axis] > 1]
+        if fmap == dim and forloop_range > 1:
+            cuts.append((LOOP, forloop_range))
+        tile, even = extent, True
+        for _, count in cuts:
+            even = even and tile % count == 0
+            tile = -(-tile // count)
+        shape.append(tile)
+        ragged.append(None if even else RaggedSplit(extent, tuple(cuts)))
+    return tuple(shape), tuple(ragged)
+
+
+def merge_places(places: Sequence[Place], *, node: str) -> Place:
+    """Return the place of an operator's result. Raises: PlaceError when loop body and after the loop meet."""
+    kinds = set(places)
+    if Place.LOOP in kinds and Place.AFTER in kinds:
+        raise PlaceError(
+            "an operand of the loop body meets one of after the loop", node, "accumulate the loop-body operand first"
+        )
+    if Place.LOOP in kinds:
+        return Place.LOOP
+    return Place.AFTER if Place.AFTER in kinds else Place.INVARIANT
+
+
+def apply_operator(
+    spec: OpSpec, attributes: Attributes, operands: Sequence[SharedTensor], *, node: str
+) -> list[tuple[Shape, _Ragged]]:
+    """Return shape and raggedness of each result tile of an operator inside a block.
+
+    Raises: ShapeError from the operator, RaggedTileError when a short tile meets a full one or is reshaped.
+    """
+    shapes = tuple(tensor.shape for tensor in operands)
+    results = spec.infer_shapes(shapes, attributes)
+    if not any(tensor.is_ragged for tensor in operands):
+        return [(shape, (None,) * len(shape)) for shape in results]
+    axis_map = spec.axes(shapes, attributes)
+    for group in axis_map.reduced:
+        _one_split(group, operands, node)
+    return [
+        (shape, tuple(_source_split(source, operands, node) for source in axis_map.results[number]))
+        for number, shape in enumerate(results)
+    ]
+
+
+def _one_split(dims: Sequence[Dim], operands: Sequence[SharedTensor], node: str) -> RaggedSplit | None:
+    splits = {operands[dim.operand].ragged[dim.axis] for dim in dims if operands[dim.operand].shape[dim.axis] > 1}
+    splits |= {
+        split for dim in dims if (split := operands[dim.operand].ragged[dim.axis]) is not None
+    }  # a ragged tile of one element still counts
+    if len(splits) > 1:
+        raise RaggedTileError(
+            f"tiles cut in different ways run together: {sorted(map(str, splits))}", node, "cut both operands alike"
+        )
+    return splits.pop() if splits else None
+
+
+def _source_split(source: object, operands: Sequence[SharedTensor], node: str) -> RaggedSplit | None:
+    if isinstance(source, Same):
+        return _one_split(source.dims, operands, node)
+    dims: tuple[Dim, ...] = source.dims if hasattr(source, "dims") else (source.dim,)  # type: ignore[attr-defined]
+    if any(operands[dim.operand].ragged[dim.axis] is not None for dim in dims):
+        raise RaggedTileError(
+            "a ragged axis is reshaped, joined or split", node, "choose counts that divide the axis, or move it outside"
+        )
+    return None
+
+
+def accumulate(
+    kind: AccumulatorKind,
+    operand: SharedTensor,
+    *,
+    place: Place,
+    rescale: SharedTensor | None,
+    columns: int | None,
+    node: str,
+) -> tuple[Shape, _Ragged]:
+    """Return shape and raggedness of an accumulator's result.
+
+    Raises: AccumulatorError for a value of after the loop, missing or needless columns or rescaling factor;
+    RaggedTileError when a raggedly looped axis would be added element on element.
+    """
+    if place is Place.AFTER:
+        raise AccumulatorError(
+            "its operand was accumulated before", node, "use an operator, or accumulate another value"
+        )
+    if (rescale is not None) != (kind in (AccumulatorKind.RESCALE, AccumulatorKind.RESCALE_SUM)):
+        raise AccumulatorError(f"kind {kind.value} {'takes no' if rescale else 'needs a'} rescaling factor", node)
+    if (columns is not None) != (kind is AccumulatorKind.SUM_TO_COLUMNS):
+        raise AccumulatorError(f"kind {kind.value} {'takes no' if columns else 'needs a number of'} columns", node)
+    shape, ragged = list(operand.shape), list(operand.ragged)
+    if (kind.reduces_last_axis or kind is AccumulatorKind.SUM_TO_COLUMNS) and not shape:
+        raise AccumulatorError(f"kind {kind.value} folds the last axis of a scalar", node, "use kind sum")
+    if kind is AccumulatorKind.SUM_TO_COLUMNS:
+        assert columns is not None
+        if columns < 1 or shape[-1] % columns:
+            raise AccumulatorError(
+                f"{columns} columns do not divide the last axis of extent {shape[-1]}", node, "choose a divisor"
+            )
+        if ragged[-1] is not None:
+            raise RaggedTileError("a ragged axis is folded to columns", node, "choose counts that divide the axis")
+        shape[-1] = columns
+    elif kind.reduces_last_axis:
+        shape[-1], ragged[-1] = 1, None
+    for axis, split in enumerate(ragged):
+        if split is not None and any(cut == LOOP for cut, _ in split.parts):
+            raise RaggedTileError(
+                f"axis {axis} is looped in parts of unequal length and not folded",
+                node,
+                "fold the axis, or choose a loop count that divides it",
+            )
+    if rescale is not None:
+        for extent, other in zip(reversed(rescale.shape), reversed(operand.shape), strict=False):
+            if extent not in (1, other):
+                raise AccumulatorError(
+                    f"rescaling factor of shape {rescale.shape} does not broadcast to {operand.shape}", node
+                )
+        if len(rescale.shape) > len(operand.shape):
+            raise AccumulatorError("the rescaling factor has more axes than the operand", node)
+    return tuple(shape), tuple(ragged)
+
+
+def saved_shape(tile: SharedTensor, omap: DimMap, grid_dims: Shape, *, node: str) -> Shape:
+    """Return the shape of the device tensor that the blocks write together.
+
+    Raises: OmapError when blocks would write the same elements, or for a dimension that does not exist;
+    RaggedTileError when a ragged tile is not laid out along the grid axes that cut it.
+    """
+    rank = len(tile.shape)
+    for axis, dim in enumerate(omap):
+        if dim is None and grid_dims[axis] > 1:
+            raise OmapError(
+                f"the {grid_dims[axis]} blocks along grid axis {GRID_AXES[axis]} write the same elements",
+                node,
+                "map the axis to a dimension of the output",
+            )
+        if dim is not None and not 0 <= dim < rank:
+            raise OmapError(
+                f"grid axis {GRID_AXES[axis]} is laid along dimension {dim} of a tile of rank {rank}",
+                node,
+                f"use 0 to {rank - 1}",
+            )
+    shape = []
+    for dim, extent in enumerate(tile.shape):
+        cuts = tuple((axis, grid_dims[axis]) for axis in range(3) if omap[axis] == dim and grid_dims[axis] > 1)
+        split = tile.ragged[dim]
+        if split is not None:
+            if split.parts != cuts:
+                raise RaggedTileError(
+                    f"dimension {dim} was cut along {_cut_names(split.parts)} and is laid along {_cut_names(cuts)}",
+                    node,
+                    "lay a ragged axis along the grid axes that cut it",
+                )
+            shape.append(split.extent)
+            continue
+        for _, count in cuts:
+            extent *= count
+        shape.append(extent)
+    return tuple(shape)
+
+
+def _cut_names(parts: Sequence[tuple[int, int]]) -> str:
+    return " then ".join(f"{'loop' if axis == LOOP else GRID_AXES[axis]}:{count}" for axis, count in parts) or "nothing"
+
+
+def accumulator_dtype(dtype: DType) -> DType:
+    """Return the type an accumulator keeps: float32, or float64 for float64."""
+    return DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32
+
+
+__all__ = [
+    "AxisMap",
+    "Place",
+    "accumulate",
+    "accumulator_dtype",
+    "apply_operator",
+    "merge_places",
+    "promote",
+    "saved_shape",
+    "tile_of",
+]
