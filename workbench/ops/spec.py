@@ -5,7 +5,7 @@ Invariant: a rule is a required field, so a hole fails `mypy` and import, never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from workbench.core.shapes import Shape
 from workbench.domains.work import Work
-from workbench.errors import AttributeValueError, ShapeError
+from workbench.errors import AttributeValueError, MissingRuleError, ShapeError
 
 if TYPE_CHECKING:
     from workbench.domains.finite_field import FieldArithmetic, FieldValue
@@ -40,12 +40,22 @@ class OpKind(Enum):
 # ---------------------------------------------------------------------------------------------------- attributes
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute of an operator. `default` None means required; `convert` normalises or raises ValueError/TypeError."""
+    """One attribute of an operator.
+
+    Attributes:
+        name: its name.
+        convert: normalises a given value without knowing shapes, or raises ValueError/TypeError.
+        default: None means required.
+        help: what to give.
+        normalize: value, operand shapes -> the stored value (axis counted from the end, -1 in a shape resolved); None
+            when the shapes do not matter. Raises ShapeError.
+    """
 
     name: str
     convert: Callable[[object], AttributeValue]
     default: AttributeValue | None = None
     help: str = ""
+    normalize: Callable[[AttributeValue, tuple[Shape, ...]], AttributeValue] | None = None
 
 
 # ------------------------------------------------------------------------------------------------------------ axes
@@ -59,7 +69,10 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The result dimension is the same axis as all these operand dimensions (empty: a fresh axis of extent 1)."""
+    """The result dimension is the same axis as all these operand dimensions.
+
+    Empty: a fresh axis along which all elements are equal; its extent is 1 but for `broadcast`.
+    """
 
     dims: tuple[Dim, ...] = ()
 
@@ -96,7 +109,19 @@ class Piece:
     extent: int
 
 
-DimSource = Same | Product | Factor | Concatenated | Piece
+@dataclass(frozen=True, slots=True)
+class Regrouped:
+    """The `position`-th factor of the joint enumeration of several operand dimensions split as `extents`.
+
+    Only for a reshape that neither joins nor splits whole dimensions, such as (6, 4) to (8, 3).
+    """
+
+    dims: tuple[Dim, ...]
+    position: int
+    extents: tuple[int, ...]
+
+
+DimSource = Same | Product | Factor | Concatenated | Piece | Regrouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +129,13 @@ class AxisMap:
     """Which operand and result dimensions are the same axis, and which axes the operator reduces.
 
     Attributes: results: per result, per dimension (first to last) its source; reduced: groups of operand dimensions
-    that run together and are folded (matmul: one group of two dims). A dimension that a result keeps although every
-    element of it depends on the whole axis (softmax, rms_norm) is in both.
+    that run together and are folded (matmul: one group of two dims; a `Factor` where only a part of a dimension is
+    folded, as `sum_to_columns` does). A dimension that a result keeps although every element of it depends on the whole
+    axis (softmax, rms_norm) is in both.
     """
 
     results: tuple[tuple[DimSource, ...], ...]
-    reduced: tuple[tuple[Dim, ...], ...] = ()
+    reduced: tuple[tuple[Dim | Factor, ...], ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------ meaning in a field
@@ -179,7 +205,9 @@ class TermAlgebra(Protocol[T]):
     """What abstract expressions are built with (paper, table 1); each domain of terms implements it.
 
     `sum` and `max` get the number of the reduced group in the operator's `AxisMap` and the group's extent, so that both
-    the paper's form (extents) and the axes form (which axis) can be built from one rule.
+    the paper's form (extents) and the axes form (which axis) can be built from one rule. `concat` gets the axis (from the
+    end) and each part's extent along it: a later sum over that axis is the sum of the parts' sums. The other operators
+    that only move elements leave the term as it is (paper: Repeat, Reshape).
     """
 
     def constant(self, value: Fraction) -> T: ...
@@ -191,6 +219,7 @@ class TermAlgebra(Protocol[T]):
     def apply(self, name: str, *arguments: T) -> T: ...
     def sum(self, group: int, extent: int, argument: T) -> T: ...
     def max(self, group: int, extent: int, argument: T) -> T: ...
+    def concat(self, axis: int, extents: tuple[int, ...], arguments: tuple[T, ...]) -> T: ...
 
 
 class AbstractRule(Protocol):
@@ -237,7 +266,10 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class Homogeneity:
-    """f with c*x for the operands in `operands` equals c^degree * f, for every c (for c > 0 only if `positive`)."""
+    """f with c*x for the operands in `operands` equals c^degree * f, for every c (for c > 0 only if `positive`).
+
+    `operands` empty means all operands at once (a variadic operator).
+    """
 
     operands: tuple[int, ...]
     degree: Fraction
@@ -262,11 +294,12 @@ class OpSpec:
         field: meaning in Z_p x Z_q.
         abstract: abstract expression (paper, table 1).
         work: operand shapes, attributes -> flops and elements.
-        scalar_c: C expression of one element ("expf({0})", attributes as {name}), None when it is not elementwise.
+        scalar_c: C expression of one element ("expf({0})", attributes as {name}), or a function of the attributes that
+            returns it; None when it is not elementwise. Read it through `scalar_expression`.
         expand: rewriting of a composite, None for a primitive.
         laws: identities it obeys or tempts to.
         commutative: operands may be exchanged.
-        homogeneous: how constant factors pass through.
+        homogeneous: attributes -> how constant factors pass through.
         levels: levels that may contain it ("kernel", "block", "thread").
         num_results: number of results given the attributes.
         source: where its definition is taken from.
@@ -282,11 +315,11 @@ class OpSpec:
     field: FieldMeaning
     abstract: AbstractRule
     work: Callable[[tuple[Shape, ...], Attributes], Work]
-    scalar_c: str | None
+    scalar_c: str | Callable[[Attributes], str] | None
     expand: Expansion | None
     laws: tuple[Law, ...]
     commutative: bool
-    homogeneous: tuple[Homogeneity, ...]
+    homogeneous: Callable[[Attributes], tuple[Homogeneity, ...]]
     levels: frozenset[str]
     num_results: Callable[[Attributes], int]
     source: str
@@ -325,6 +358,24 @@ class OpSpec:
         """Return the result shapes. Raises: ShapeError for a wrong number of operands or shapes that do not fit."""
         self.check_arity(len(shapes))
         return self.shape(shapes, attributes)
+
+    def scalar_expression(self, operands: Sequence[str], attributes: Attributes) -> str:
+        """Return the float32 C expression of one result element; `operands` are C names, used more than once.
+
+        Raises: MissingRuleError when the operator has none.
+        """
+        if self.scalar_c is None:
+            raise MissingRuleError(f"operator {self.name} has no one-element C expression; it is a {self.kind.value}")
+        template = self.scalar_c if isinstance(self.scalar_c, str) else self.scalar_c(attributes)
+        numbers = {name: c_literal(value) for name, value in attributes.items() if isinstance(value, (int, Fraction))}
+        return template.format(*operands, **numbers)
+
+
+def c_literal(value: int | Fraction) -> str:
+    """Return a number as a C literal of type float, with the nine digits that identify a float32."""
+    digits = f"{float(value):.9g}"
+    literal = digits + ("f" if any(mark in digits for mark in ".e") else ".0f")
+    return f"({literal})" if literal.startswith("-") else literal
 
 
 def as_fraction(value: object) -> Fraction:
