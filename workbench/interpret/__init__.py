@@ -1,1 +1,1 @@
-
+"""What does a program compute: one traversal, many domains."""

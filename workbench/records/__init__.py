@@ -1,1 +1,1 @@
-
+"""What was found and measured: schemas and the append-only store."""

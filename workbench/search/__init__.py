@@ -1,1 +1,1 @@
-
+"""Which µGraphs compute the same: values first, then graphs."""

@@ -209,7 +209,12 @@ class BlockGraph:
     @cached_property
     def tiles(self) -> dict[str, SharedTensor]:
         """Every tile by name, in order of definition."""
-        return {tensor.name: tensor for node in self.nodes for tensor in node.results}
+        return {
+            tensor.name: tensor
+            for node in self.nodes
+            for tensor in node.results
+            if isinstance(tensor, SharedTensor)
+        }
 
     @property
     def iterators(self) -> tuple[InputIterator, ...]:

@@ -20,7 +20,7 @@ from workbench.errors import (
     PlaceError,
     RaggedTileError,
 )
-from workbench.ops.spec import Attributes, AxisMap, Dim, OpSpec, Same
+from workbench.ops.spec import Attributes, Dim, OpSpec, Same
 from workbench.ugraph.nodes import AccumulatorKind, DimMap
 
 GRID_AXES = "xyz"
@@ -240,15 +240,3 @@ def accumulator_dtype(dtype: DType) -> DType:
     """Return the type an accumulator keeps: float32, or float64 for float64."""
     return DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32
 
-
-__all__ = [
-    "AxisMap",
-    "Place",
-    "accumulate",
-    "accumulator_dtype",
-    "apply_operator",
-    "merge_places",
-    "promote",
-    "saved_shape",
-    "tile_of",
-]

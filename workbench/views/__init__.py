@@ -1,1 +1,1 @@
-
+"""Records as plain view data, SVG and figures; no widgets."""

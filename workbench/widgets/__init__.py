@@ -1,1 +1,1 @@
-
+"""View data as interactive widgets."""

@@ -1,1 +1,1 @@
-
+"""CUDA C++ kernels from block graphs, self-contained and readable."""
