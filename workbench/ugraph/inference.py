@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import assert_never
 
 from workbench.core.dtypes import DType
 from workbench.core.shapes import Shape
@@ -20,7 +21,7 @@ from workbench.errors import (
     PlaceError,
     RaggedTileError,
 )
-from workbench.ops.spec import Attributes, Dim, OpSpec, Same
+from workbench.ops.spec import Attributes, Concatenated, Dim, DimSource, Factor, OpSpec, Piece, Product, Regrouped, Same
 from workbench.ugraph.nodes import AccumulatorKind, DimMap
 
 GRID_AXES = "xyz"
@@ -109,7 +110,8 @@ def apply_operator(
         return [(shape, (None,) * len(shape)) for shape in results]
     axis_map = spec.axes(shapes, attributes)
     for group in axis_map.reduced:
-        _one_split(group, operands, node)
+        _one_split([dim for dim in group if isinstance(dim, Dim)], operands, node)
+        _refuse_ragged([dim.dim for dim in group if isinstance(dim, Factor)], operands, node)
     return [
         (shape, tuple(_source_split(source, operands, node) for source in axis_map.results[number]))
         for number, shape in enumerate(results)
@@ -128,15 +130,23 @@ def _one_split(dims: Sequence[Dim], operands: Sequence[SharedTensor], node: str)
     return splits.pop() if splits else None
 
 
-def _source_split(source: object, operands: Sequence[SharedTensor], node: str) -> RaggedSplit | None:
-    if isinstance(source, Same):
-        return _one_split(source.dims, operands, node)
-    dims: tuple[Dim, ...] = source.dims if hasattr(source, "dims") else (source.dim,)  # type: ignore[attr-defined]
+def _source_split(source: DimSource, operands: Sequence[SharedTensor], node: str) -> RaggedSplit | None:
+    match source:
+        case Same():
+            return _one_split(source.dims, operands, node)
+        case Product() | Concatenated() | Regrouped():
+            return _refuse_ragged(source.dims, operands, node)
+        case Factor() | Piece():
+            return _refuse_ragged((source.dim,), operands, node)
+        case _:
+            assert_never(source)
+
+
+def _refuse_ragged(dims: Sequence[Dim], operands: Sequence[SharedTensor], node: str) -> None:
     if any(operands[dim.operand].ragged[dim.axis] is not None for dim in dims):
         raise RaggedTileError(
             "a ragged axis is reshaped, joined or split", node, "choose counts that divide the axis, or move it outside"
         )
-    return None
 
 
 def accumulate(
@@ -239,4 +249,3 @@ def _cut_names(parts: Sequence[tuple[int, int]]) -> str:
 def accumulator_dtype(dtype: DType) -> DType:
     """Return the type an accumulator keeps: float32, or float64 for float64."""
     return DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32
-

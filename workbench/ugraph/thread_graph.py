@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from workbench.core.shapes import broadcast_shapes
 from workbench.core.tensors import RegisterTensor
 from workbench.errors import DuplicateNameError, ResultMismatchError, ThreadGraphError, UnknownTensorError
 from workbench.ops.spec import OpKind
@@ -60,12 +59,12 @@ class ThreadGraph:
                         f"operand {operand!r} is not defined before", node.results[0].name, "reorder"
                     )
             inferred = spec.infer_shapes(tuple(shapes[name] for name in node.operands), node.attribute_map)
-            for tensor, shape in zip(node.results, inferred, strict=True):
-                if tensor.shape != shape:
-                    raise ResultMismatchError(f"recorded shape {tensor.shape}, {node.op} yields {shape}", tensor.name)
-                if tensor.name in shapes:
-                    raise DuplicateNameError(f"{tensor.name!r} names two values", tensor.name, "rename one")
-                shapes[tensor.name] = tensor.shape
+            for result, shape in zip(node.results, inferred, strict=True):
+                if result.shape != shape:
+                    raise ResultMismatchError(f"recorded shape {result.shape}, {node.op} yields {shape}", result.name)
+                if result.name in shapes:
+                    raise DuplicateNameError(f"{result.name!r} names two values", result.name, "rename one")
+                shapes[result.name] = result.shape
         if contractions > 1:
             raise ThreadGraphError(f"{contractions} contractions in one thread graph", "", "keep one as the leaf")
         if self.output not in shapes:
@@ -74,14 +73,13 @@ class ThreadGraph:
             raise ThreadGraphError("it computes nothing", self.output, "use the tile itself")
         uses = Counter(name for node in self.nodes for name in set(node.operands))
         for node in self.nodes:
-            for tensor in node.results:
-                if uses[tensor.name] != (0 if tensor.name == self.output else 1):
+            for result in node.results:
+                if uses[result.name] != (0 if result.name == self.output else 1):
                     raise ThreadGraphError(
-                        f"value {tensor.name} has {uses[tensor.name]} consumers; the graph must be a tree",
-                        tensor.name,
+                        f"value {result.name} has {uses[result.name]} consumers; the graph must be a tree",
+                        result.name,
                         "give a value with several consumers a tile of its own",
                     )
-        broadcast_shapes([shapes[self.output]])
 
     def tensor(self, name: str) -> RegisterTensor:
         """Return the register tensor of this name. Raises: UnknownTensorError."""

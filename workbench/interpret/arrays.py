@@ -1,0 +1,327 @@
+"""Evaluation in domains whose values are arrays (floats, field pairs), vectorised over blocks and iterations.
+
+Invariant: the tile logic (cutting, raggedness, accumulation, joining) is written once here, on coordinates; a domain
+adds how a value splits into coordinate arrays and what an operator does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from workbench.core.namespaces import array_namespace
+from workbench.core.shapes import Shape
+from workbench.core.tensors import DeviceTensor, RaggedSplit, SharedTensor
+from workbench.errors import MissingRuleError
+from workbench.interpret.tiling import PREFIX, cut_tiles, join_tiles, take_cells, valid_mask
+from workbench.interpret.walk import Observer, walk_block
+from workbench.ops.registry import operator
+from workbench.ops.spec import Array, Attributes, AttributeValue, Dim, OpKind, OpSpec
+from workbench.ugraph import inference
+from workbench.ugraph.block_graph import BlockGraph
+from workbench.ugraph.nodes import (
+    Accumulator,
+    AccumulatorKind,
+    GraphDefinedNode,
+    InputIterator,
+    OpNode,
+    RunningMax,
+)
+
+V = TypeVar("V")
+Cells = tuple[slice, slice, slice]
+ALL_CELLS: Cells = (slice(None), slice(None), slice(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Tile(Generic[V]):
+    """A tile of all blocks and iterations: a value with four leading axes, the full tile's shape, its raggedness."""
+
+    value: V
+    shape: Shape
+    ragged: tuple[RaggedSplit | None, ...]
+
+
+class ArrayDomain(ABC, Generic[V]):
+    """A domain whose values are made of arrays of one shape.
+
+    chunk_elements: a block graph whose largest tile, over all blocks and iterations, has more elements than this is
+    evaluated in parts of the grid, so that memory stays bounded.
+    """
+
+    def __init__(self, chunk_elements: int = 1 << 24) -> None:
+        self.chunk_elements = chunk_elements
+        self._cells: Cells = ALL_CELLS
+
+    # -------------------------------------------------------------------------------------------- what a domain supplies
+    @abstractmethod
+    def map(self, function: Callable[..., Array], *values: V) -> V:
+        """Return the value whose every coordinate is `function` of the operands' coordinates (data movement only)."""
+
+    @abstractmethod
+    def rule(self, spec: OpSpec, operands: tuple[V, ...], attributes: Attributes, prefix: int) -> tuple[V, ...]:
+        """Return the results of an operator; the operands carry `prefix` leading batch axes."""
+
+    @abstractmethod
+    def shape_of(self, value: V) -> Shape:
+        """Return the shape of a value, leading axes included."""
+
+    @abstractmethod
+    def fill(self, value: V, valid: Array, identity: str) -> V:
+        """Return the value with slots outside `valid` set to the identity of a 'sum' or of a 'max'."""
+
+    @abstractmethod
+    def integers(self, values: Array) -> V:
+        """Return an array of whole numbers as a value of the domain."""
+
+    # ------------------------------------------------------------------------------------------------------ kernel level
+    def operator(self, node: OpNode, operands: tuple[V, ...]) -> tuple[V, ...]:
+        """Return the results of a predefined kernel operator."""
+        return self.rule(node.spec, operands, node.attribute_map, 0)
+
+    def launch(self, node: GraphDefinedNode, operands: tuple[V, ...], observe: Observer | None) -> tuple[V, ...]:
+        """Return the results of a graph-defined operator, evaluated in as many parts of the grid as memory asks for."""
+        block = node.block
+        parts: list[list[Tile[V]]] = []
+        axis, slices = self._parts(block)
+        for part in slices:
+            cells = [slice(None)] * 3
+            cells[axis] = part
+            self._cells = (cells[0], cells[1], cells[2])
+            watch = observe if len(slices) == 1 else None
+            parts.append(walk_block(block, operands, self, watch, (node.results[0].name,)))
+        self._cells = ALL_CELLS
+        results = []
+        for number, saver in enumerate(block.savers):
+            tiles = [part[number] for part in parts]
+            value = tiles[0].value
+            if len(tiles) > 1 and any(self.shape_of(tile.value)[axis] > 1 for tile in tiles):
+                value = self._concatenate([tile.value for tile in tiles], axis)
+            ragged = tiles[0].ragged
+            results.append(
+                self.map(
+                    lambda array, saver=saver, ragged=ragged: join_tiles(array, saver.omap, block.grid_dims, ragged),
+                    value,
+                )
+            )
+        return tuple(results)
+
+    def _parts(self, block: BlockGraph) -> tuple[int, list[slice]]:
+        """Return along which grid axis, and in which slices, the block graph is evaluated."""
+        depends: dict[str, frozenset[int]] = {}
+        largest, of_largest = 0, frozenset[int]()
+        for node in block.nodes:
+            axes = frozenset[int]().union(*(depends[name] for name in node.operands))
+            if isinstance(node, InputIterator):
+                axes = frozenset(a for a in range(3) if node.imap[a] is not None and block.grid_dims[a] > 1)
+                if node.fmap is not None and block.forloop_range > 1:
+                    axes |= {3}
+            held = axes
+            if isinstance(node, Accumulator):
+                axes -= {3}
+            for tensor in node.results:
+                depends[tensor.name] = axes
+                counts = prod((*block.grid_dims, block.forloop_range)[a] for a in held)
+                if counts * prod(tensor.shape) > largest and not isinstance(node, InputIterator):
+                    largest, of_largest = counts * prod(tensor.shape), held
+        grid = [axis for axis in of_largest if axis < 3]
+        if largest <= self.chunk_elements or not grid:
+            return 0, [slice(None)]
+        axis = max(grid, key=lambda candidate: block.grid_dims[candidate])
+        count = block.grid_dims[axis]
+        step = max(1, count * self.chunk_elements // largest)
+        return axis, [slice(start, min(start + step, count)) for start in range(0, count, step)]
+
+    def _concatenate(self, values: Sequence[V], axis: int) -> V:
+        shapes = [self.shape_of(value) for value in values]
+        common = [max(shape[dim] for shape in shapes) for dim in range(len(shapes[0]))]
+
+        def join(*arrays: Array) -> Array:
+            widened = [
+                _broadcast_to(array, [array.shape[dim] if dim == axis else common[dim] for dim in range(array.ndim)])
+                for array in arrays
+            ]
+            joined: Array = array_namespace(arrays[0]).concatenate(widened, axis=axis)
+            return joined
+
+        return self.map(join, *values)
+
+    # ------------------------------------------------------------------------------------------------------- block level
+    def load(self, node: InputIterator, value: V, tensor: DeviceTensor, block: BlockGraph) -> Tile[V]:
+        """Return the tiles an input iterator brings."""
+        cells = self._cells
+        loop = block.forloop_range
+
+        def cut(array: Array) -> Array:
+            return take_cells(cut_tiles(array, node.imap, node.fmap, block.grid_dims, loop), cells)
+
+        return Tile(self.map(cut, value), node.result.shape, node.result.ragged)
+
+    def tile_operator(self, node: OpNode, operands: tuple[Tile[V], ...]) -> tuple[Tile[V], ...]:
+        """Return the results of an operator on tiles."""
+        return self.apply_tiles(node.spec, node.attribute_map, operands)
+
+    def apply_tiles(self, spec: OpSpec, attributes: Attributes, operands: tuple[Tile[V], ...]) -> tuple[Tile[V], ...]:
+        """Return the results of an operator on tiles, slots of ragged tiles left out of what is folded."""
+        if spec.kind is OpKind.CONSTANT:
+            (value,) = self.rule(spec, (), attributes, 0)
+            return (Tile(self.map(lambda a: a.reshape((1,) * PREFIX + a.shape), value), (), ()),)
+        tiles = [SharedTensor("tile", tile.shape, ragged=tile.ragged) for tile in operands]
+        inferred = inference.apply_operator(spec, attributes, tiles, node=spec.name)
+        if any(tile.is_ragged for tile in tiles):
+            axis_map = spec.axes(tuple(tile.shape for tile in tiles), attributes)
+            folded = [dim for group in axis_map.reduced for dim in group if isinstance(dim, Dim)]
+            folded = [dim for dim in folded if tiles[dim.operand].ragged[dim.axis] is not None]
+            if folded:
+                return self._fold_ragged(spec, attributes, operands, folded, inferred)
+        values = self.rule(spec, self._aligned(spec, operands), attributes, PREFIX)
+        return tuple(Tile(value, shape, ragged) for value, (shape, ragged) in zip(values, inferred, strict=True))
+
+    def _aligned(self, spec: OpSpec, operands: tuple[Tile[V], ...]) -> tuple[V, ...]:
+        """Return the operands' values with unit axes after the leading ones, so that trailing axes meet."""
+        if len(operands) < 2:
+            return tuple(tile.value for tile in operands)
+        rank = max(len(tile.shape) for tile in operands)
+        values = []
+        for tile in operands:
+            missing = rank - len(tile.shape)
+            values.append(
+                self.map(lambda a, n=missing: a.reshape(*a.shape[:PREFIX], *(1,) * n, *a.shape[PREFIX:]), tile.value)
+                if missing
+                else tile.value
+            )
+        if spec.kind is OpKind.MOVEMENT:  # concatenation wants equal leading axes
+            shapes = [self.shape_of(value)[:PREFIX] for value in values]
+            common = [max(shape[axis] for shape in shapes) for axis in range(PREFIX)]
+            values = [self.map(lambda a: _broadcast_to(a, [*common, *a.shape[PREFIX:]]), value) for value in values]
+        return tuple(values)
+
+    def _fold_ragged(
+        self,
+        spec: OpSpec,
+        attributes: Attributes,
+        operands: tuple[Tile[V], ...],
+        folded: Sequence[Dim],
+        inferred: Sequence[tuple[Shape, tuple[RaggedSplit | None, ...]]],
+    ) -> tuple[Tile[V], ...]:
+        if spec.name == "mean":
+            axis = _axis(attributes)
+            split = operands[0].ragged[axis]
+            assert split is not None
+            total = self.apply_tiles(operator("sum"), {"axis": axis}, operands)[0]
+            mask = valid_mask(split, axis, len(operands[0].shape), self._cells)
+            return (self._divide(total, mask.sum(axis=axis, keepdims=True)),)
+        if spec.name in ("sum", "matmul", "max"):
+            identity = "max" if spec.name == "max" else "sum"
+            filled = list(operands)
+            for dim in folded:
+                tile = filled[dim.operand]
+                split = tile.ragged[dim.axis]
+                assert split is not None
+                mask = valid_mask(split, dim.axis, len(tile.shape), self._cells)
+                filled[dim.operand] = Tile(self.fill(tile.value, mask, identity), tile.shape, tile.ragged)
+            values = self.rule(spec, self._aligned(spec, tuple(filled)), attributes, PREFIX)
+            return tuple(Tile(value, shape, ragged) for value, (shape, ragged) in zip(values, inferred, strict=True))
+        if spec.expand is None:
+            raise MissingRuleError(
+                f"operator {spec.name} folds a ragged axis and has neither a rule for it nor an expansion"
+            )
+        return (spec.expand(self._apply, operands, tuple(tile.shape for tile in operands), attributes),)
+
+    def _apply(self, name: str, *operands: Tile[V], **attributes: AttributeValue) -> Tile[V]:
+        spec = operator(name)
+        (result,) = self.apply_tiles(spec, spec.check_attributes(attributes), operands)
+        return result
+
+    def _divide(self, tile: Tile[V], counts: Array) -> Tile[V]:
+        whole = self.integers(np.maximum(counts, 1))  # an empty part sums to 0; 0/1 keeps it 0
+        (value,) = self.rule(operator("div"), (tile.value, whole), {}, PREFIX)
+        return Tile(value, tile.shape, tile.ragged)
+
+    def accumulate(self, node: Accumulator, operand: Tile[V], rescale: Tile[V] | None, block: BlockGraph) -> Tile[V]:
+        """Return what an accumulator leaves after the loop."""
+        loop = block.forloop_range
+        match node.kind:
+            case AccumulatorKind.SUM:
+                return self._over_iterations("sum", operand, loop)
+            case AccumulatorKind.SUM_DIM:
+                return self._over_iterations("sum", self._apply("sum", operand, axis=-1), loop)
+            case AccumulatorKind.SUM_TO_COLUMNS:
+                assert node.columns is not None
+                return self._over_iterations("sum", self._apply("sum_to_columns", operand, columns=node.columns), loop)
+            case AccumulatorKind.MAX:
+                return self._over_iterations("max", operand, loop)
+            case AccumulatorKind.MAX_DIM:
+                return self._over_iterations("max", self._apply("max", operand, axis=-1), loop)
+            case AccumulatorKind.MEAN:
+                return self._mean(operand, loop)
+            case AccumulatorKind.RMS:
+                mean = self._mean(self._apply("square", operand), loop)
+                if node.eps:
+                    mean = self._apply("add", mean, self._apply("constant", value=node.eps))
+                return self._apply("sqrt", mean)
+            case AccumulatorKind.RESCALE | AccumulatorKind.RESCALE_SUM:
+                assert rescale is not None
+                result = self._rescaled(operand, rescale, loop)
+                return self._apply("sum", result, axis=-1) if node.kind is AccumulatorKind.RESCALE_SUM else result
+
+    def _over_iterations(self, name: str, tile: Tile[V], loop: int) -> Tile[V]:
+        """Return the sum or maximum over the loop axis; a loop-invariant tile is added once per iteration."""
+        value = tile.value
+        if self.shape_of(value)[PREFIX - 1] != loop:
+            if name == "max":
+                return tile
+            value = self.map(lambda a: _broadcast_to(a, [*a.shape[:3], loop, *a.shape[PREFIX:]]), value)
+        axis = -(len(tile.shape) + 1)
+        (total,) = self.rule(operator(name), (value,), {"axis": axis}, PREFIX - 1)
+        return Tile(total, tile.shape, tile.ragged)
+
+    def _mean(self, tile: Tile[V], loop: int) -> Tile[V]:
+        total = self._over_iterations("sum", self._apply("sum", tile, axis=-1), loop)
+        split = tile.ragged[-1]
+        if split is None:
+            count = np.full((1,) * (PREFIX + len(tile.shape)), tile.shape[-1] * loop, dtype=np.int64)
+        else:
+            mask = valid_mask(split, -1, len(tile.shape), self._cells).sum(axis=-1, keepdims=True)
+            looped = any(cut == PREFIX - 1 for cut, _ in split.parts)
+            count = mask.sum(axis=PREFIX - 1, keepdims=True) if looped else mask * loop
+        return self._divide(total, count)
+
+    def _iteration(self, tile: Tile[V], step: int) -> Tile[V]:
+        if self.shape_of(tile.value)[PREFIX - 1] == 1:
+            return tile
+        return Tile(self.map(lambda a: a[:, :, :, step : step + 1], tile.value), tile.shape, tile.ragged)
+
+    def _rescaled(self, tile: Tile[V], rescale: Tile[V], loop: int) -> Tile[V]:
+        total = self._iteration(tile, 0)
+        for step in range(1, loop):
+            kept = self._apply("mul", total, self._iteration(rescale, step))
+            total = self._apply("add", kept, self._iteration(tile, step))
+        return total
+
+    def running_max(self, node: RunningMax, operand: Tile[V], block: BlockGraph) -> tuple[Tile[V], Tile[V]]:
+        """Return the running maximum over the last axis and its shift, per iteration."""
+        best = self._apply("max", operand, axis=-1)
+        maxima = [self._iteration(best, 0)]
+        shifts = [self._apply("sub", maxima[0], maxima[0])]
+        for step in range(1, block.forloop_range):
+            maxima.append(self._apply("maximum", maxima[-1], self._iteration(best, step)))
+            shifts.append(self._apply("sub", maxima[-2], maxima[-1]))
+        joined = [self._concatenate([tile.value for tile in tiles], PREFIX - 1) for tiles in (maxima, shifts)]
+        return Tile(joined[0], best.shape, best.ragged), Tile(joined[1], best.shape, best.ragged)
+
+
+def _axis(attributes: Mapping[str, AttributeValue]) -> int:
+    axis = attributes["axis"]
+    assert isinstance(axis, int)
+    return axis
+
+
+def _broadcast_to(array: Array, shape: Sequence[int]) -> Array:
+    result: Array = array_namespace(array).broadcast_to(array, tuple(shape))
+    return result
