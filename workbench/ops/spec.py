@@ -86,7 +86,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The result dimension is the `position`-th factor of an operand dimension split as `extents` (reshape that splits)."""
+    """The result dimension is the `position`-th factor of an operand dimension split as `extents` (reshape)."""
 
     dim: Dim
     position: int
@@ -148,7 +148,7 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """No algebraic meaning: a random function of the operands' fingerprints. Acceptance is sound, mismatch is `unknown`."""
+    """No algebraic meaning: a random function of the operands' fingerprints. Acceptance is sound, mismatch unknown."""
 
     why: str
 
@@ -205,21 +205,50 @@ class TermAlgebra(Protocol[T]):
     """What abstract expressions are built with (paper, table 1); each domain of terms implements it.
 
     `sum` and `max` get the number of the reduced group in the operator's `AxisMap` and the group's extent, so that both
-    the paper's form (extents) and the axes form (which axis) can be built from one rule. `concat` gets the axis (from the
-    end) and each part's extent along it: a later sum over that axis is the sum of the parts' sums. The other operators
-    that only move elements leave the term as it is (paper: Repeat, Reshape).
+    the paper's form (extents) and the axes form (which axis) can be built from one rule. `concat` gets the axis (from
+    the end) and each part's extent along it: a later sum over that axis is the sum of the parts' sums. The other
+    operators that only move elements leave the term as it is (paper: Repeat, Reshape).
     """
 
-    def constant(self, value: Fraction) -> T: ...
-    def add(self, left: T, right: T) -> T: ...
-    def mul(self, left: T, right: T) -> T: ...
-    def div(self, left: T, right: T) -> T: ...
-    def exp(self, argument: T) -> T: ...
-    def sqrt(self, argument: T) -> T: ...
-    def apply(self, name: str, *arguments: T) -> T: ...
-    def sum(self, group: int, extent: int, argument: T) -> T: ...
-    def max(self, group: int, extent: int, argument: T) -> T: ...
-    def concat(self, axis: int, extents: tuple[int, ...], arguments: tuple[T, ...]) -> T: ...
+    def constant(self, value: Fraction) -> T:
+        """Return the term of an exact number."""
+        ...
+
+    def add(self, left: T, right: T) -> T:
+        """Return left + right."""
+        ...
+
+    def mul(self, left: T, right: T) -> T:
+        """Return left * right."""
+        ...
+
+    def div(self, left: T, right: T) -> T:
+        """Return left / right."""
+        ...
+
+    def exp(self, argument: T) -> T:
+        """Return e^argument."""
+        ...
+
+    def sqrt(self, argument: T) -> T:
+        """Return the square root."""
+        ...
+
+    def apply(self, name: str, *arguments: T) -> T:
+        """Return an uninterpreted function of the arguments."""
+        ...
+
+    def sum(self, group: int, extent: int, argument: T) -> T:
+        """Return the sum of `extent` values of the argument over a reduced group."""
+        ...
+
+    def max(self, group: int, extent: int, argument: T) -> T:
+        """Return the largest of `extent` values of the argument over a reduced group."""
+        ...
+
+    def concat(self, axis: int, extents: tuple[int, ...], arguments: tuple[T, ...]) -> T:
+        """Return the arguments laid one after the other along an axis."""
+        ...
 
 
 class AbstractRule(Protocol):
@@ -343,7 +372,9 @@ class OpSpec:
             elif attribute.default is not None:
                 result[attribute.name] = attribute.default
             else:
-                raise AttributeValueError(f"operator {self.name}: attribute {attribute.name!r} is missing; {attribute.help}")
+                raise AttributeValueError(
+                    f"operator {self.name}: attribute {attribute.name!r} is missing; {attribute.help}"
+                )
         return result
 
     def check_arity(self, count: int) -> None:
@@ -357,7 +388,10 @@ class OpSpec:
     def infer_shapes(self, shapes: tuple[Shape, ...], attributes: Attributes) -> tuple[Shape, ...]:
         """Return the result shapes. Raises: ShapeError for a wrong number of operands or shapes that do not fit."""
         self.check_arity(len(shapes))
-        return self.shape(shapes, attributes)
+        try:
+            return self.shape(shapes, attributes)
+        except (ShapeError, AttributeValueError) as error:
+            raise type(error)(f"operator {self.name}: {error}") from error
 
     def scalar_expression(self, operands: Sequence[str], attributes: Attributes) -> str:
         """Return the float32 C expression of one result element; `operands` are C names, used more than once.
