@@ -151,3 +151,7 @@ class ThreadGraphError(LegalityError):
     """A thread graph is not a tree of elementwise operators (with at most one contraction at its leaves)."""
 
     rule = "thread graph"
+
+
+class OutsideLaxError(WorkbenchError, ValueError):
+    """A value has no meaning in a finite field: a second exp on a path, or a power that is no integer or half-integer."""

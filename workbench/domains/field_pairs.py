@@ -14,7 +14,7 @@ import numpy as np
 from workbench.errors import FieldError, UnknownNameError
 
 MAX_MODULUS_BITS = 61  # residues.py and modular_matmul.py are exact up to here, and not beyond
-SMALL_PRIMES = (2, 3, 5, 7, 11, 13)
+SMALL_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 
 # The first 13 primes decide primality below this bound (Sorenson and Webster, Math. Comp. 86, 2017).
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
@@ -111,7 +111,7 @@ class FieldPair:
         return self.q % 4 == 3
 
     def non_squares(self, side: str) -> tuple[int, ...]:
-        """Return those of 2, 3, 5, 7, 11, 13 that are no squares modulo p (side "p") or q (side "q")."""
+        """Return the primes up to 31 that are no squares modulo p (side "p") or q (side "q")."""
         modulus = {"p": self.p, "q": self.q}[side]
         return tuple(c for c in SMALL_PRIMES if modulus > 2 and not is_square(c, modulus))
 
@@ -154,7 +154,8 @@ def _shortcomings(pair: FieldPair) -> Iterator[str]:
     for side, modulus, has_root in (("p", pair.p, pair.root_on_p), ("q", pair.q, pair.root_on_q)):
         bad = [c for c in pair.non_squares(side) if c % modulus] if has_root else []
         if bad:
-            yield f"sqrt(c^2 x) = -c sqrt(x) modulo {side} = {modulus} for c = {', '.join(map(str, bad))}."
+            listed = ", ".join(map(str, bad))
+            yield f"sqrt(c^2 x) = -c sqrt(x) modulo {side} = {modulus} for c = {listed} (of the primes up to 31)."
     lost = sorted({m for m in (pair.p, pair.q) if m <= SMALL_PRIMES[-1]})
     if lost:
         yield f"Constants with {' or '.join(map(str, lost))} in the denominator do not exist."
@@ -165,7 +166,9 @@ PRESETS: Mapping[str, FieldPair] = MappingProxyType(
         pair.name: pair
         for pair in (
             FieldPair(1_861_303, 10_007, "course", remark="The course's pair: p - 1 = 186 q."),
-            FieldPair(227, 113, "paper", remark="The paper's pair: the largest whose products fit 16 bits."),
+            FieldPair(
+                227, 113, "paper", remark="The paper's pair: the largest p = 2 q + 1 whose products fit in 16 bits."
+            ),
             FieldPair(11, 5, "exercise", omega=4, remark="Small enough for pencil and paper: 4^5 = 1 mod 11."),
             FieldPair(167, 83, "mirage", omega=3, remark="The pair in Mirage's code, whose base 3 is never redrawn."),
             FieldPair(1_014_719, 507_359, "w20"),
