@@ -10,10 +10,11 @@ from workbench.ops import (
     movement,
     normalization,
     piecewise,
+    power,
     reduction,
 )
 from workbench.ops.attributes import complete_attributes, normalize_attributes
-from workbench.ops.broadcasting import align_ranks, array_namespace
+from workbench.ops.broadcasting import align_ranks
 from workbench.ops.registry import operator, operators, register
 from workbench.ops.spec import OpSpec
 
@@ -21,7 +22,6 @@ __all__ = [
     "OpSpec",
     "activation",
     "align_ranks",
-    "array_namespace",
     "complete_attributes",
     "constant",
     "contraction",
@@ -32,6 +32,7 @@ __all__ = [
     "operator",
     "operators",
     "piecewise",
+    "power",
     "reduction",
     "register",
 ]

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape
 from workbench.ops.attributes import text
-from workbench.ops.broadcasting import array_namespace, elementwise_work, unary
+from workbench.ops.broadcasting import elementwise_work, unary
 from workbench.ops.elementwise import HALF, elementwise, never_homogeneous
 from workbench.ops.expansion import expanded_work
 from workbench.ops.registry import register

@@ -5,10 +5,9 @@ Invariant: result element i depends on operand elements i only, the leading `pre
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import ModuleType
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape, broadcast_shapes, num_elements
 from workbench.domains.work import Work
 from workbench.ops.spec import Array, Attributes, AxisMap, Dim, Same
@@ -20,12 +19,6 @@ WorkRule = Callable[[tuple[Shape, ...], Attributes], Work]
 
 
 # ------------------------------------------------------------------------------------------------------------ arrays
-def array_namespace(*arrays: Array) -> ModuleType:
-    """Return the module whose functions work on these arrays: NumPy, or the first other one (CuPy) among them."""
-    modules = [sys.modules[type(array).__module__.partition(".")[0]] for array in arrays]
-    return next((module for module in modules if module.__name__ != "numpy"), modules[0])
-
-
 def align_ranks(arrays: tuple[Array, ...], prefix: int) -> tuple[Array, ...]:
     """Return the arrays with as many trailing axes each, new axes of extent 1 put behind the `prefix` leading ones.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TypeVar
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape, broadcast_shapes, num_elements
 from workbench.domains.work import Work
 from workbench.errors import ShapeError
-from workbench.ops.broadcasting import KERNEL_AND_BLOCK, align_ranks, array_namespace, one_result, shared_axis
+from workbench.ops.broadcasting import KERNEL_AND_BLOCK, align_ranks, one_result, shared_axis
 from workbench.ops.registry import register
 from workbench.ops.spec import (
     Array,

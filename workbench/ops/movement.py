@@ -10,11 +10,12 @@ from functools import partial
 from itertools import accumulate
 from typing import TypeVar
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape, broadcast_shapes, num_elements
 from workbench.domains.work import Work
 from workbench.errors import ShapeError
 from workbench.ops.attributes import AXIS, EXTENTS, as_parts, extents, integer
-from workbench.ops.broadcasting import KERNEL_AND_BLOCK, array_namespace, one_result, shared_axis
+from workbench.ops.broadcasting import KERNEL_AND_BLOCK, one_result, shared_axis
 from workbench.ops.registry import register
 from workbench.ops.spec import (
     Array,

@@ -7,10 +7,11 @@ from fractions import Fraction
 from functools import partial
 from typing import TypeVar
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape, negative_axis
 from workbench.errors import ShapeError
 from workbench.ops.attributes import AXIS, as_not_negative, fraction, integer
-from workbench.ops.broadcasting import KERNEL_AND_BLOCK, array_namespace, one_result
+from workbench.ops.broadcasting import KERNEL_AND_BLOCK, one_result
 from workbench.ops.elementwise import never_homogeneous
 from workbench.ops.expansion import expanded_abstract, expanded_work
 from workbench.ops.reduction import folded_axes, folded_shape

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape
 from workbench.errors import AttributeValueError
 from workbench.ops.attributes import fraction
-from workbench.ops.broadcasting import array_namespace, binary, elementwise_shape, elementwise_work, unary
+from workbench.ops.broadcasting import binary, elementwise_shape, elementwise_work, unary
 from workbench.ops.elementwise import ONE, elementwise, never_homogeneous
 from workbench.ops.registry import register
 from workbench.ops.spec import (

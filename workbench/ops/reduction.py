@@ -10,11 +10,12 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape, negative_axis, num_elements
 from workbench.domains.work import Work
 from workbench.errors import ShapeError
 from workbench.ops.attributes import AXIS, as_positive_integer, integer
-from workbench.ops.broadcasting import KERNEL_AND_BLOCK, WorkRule, array_namespace, one_result
+from workbench.ops.broadcasting import KERNEL_AND_BLOCK, WorkRule, one_result
 from workbench.ops.registry import register
 from workbench.ops.spec import (
     Apply,
