@@ -1,0 +1,89 @@
+"""What all tests share: one BLAS thread, a time limit per test, seeds, the golden files, and data kept outside the repository."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported; two threads are slower and far noisier
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+GOLDEN = Path(__file__).resolve().parent / "golden"
+TIMEOUT_S = {"notebook": 120, "browser": 180, "": 60}
+SEED = 20250711
+
+settings.register_profile("workbench", derandomize=True, deadline=None, max_examples=50)
+settings.load_profile("workbench")
+
+# golden file -> the test module that read it in this run; `golden/test_no_orphans.py` compares it with the folder
+golden_uses: dict[Path, str] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give every test its time limit, and run the search for golden orphans after all that read golden files."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            limits = [
+                TIMEOUT_S[name] for name in ("browser", "notebook", "") if not name or item.get_closest_marker(name)
+            ]
+            item.add_marker(pytest.mark.timeout(limits[0]))
+    items.sort(key=lambda item: item.path.name == "test_no_orphans.py")  # stable: the others keep their order
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers from the suite's seed, the same in every test and run."""
+    return np.random.default_rng(SEED)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the repository."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Data that is not ours to ship (Mirage's saved µGraphs): $WORKBENCH_SHARED_DATA, or shared/data beside the clone."""
+    given = os.environ.get("WORKBENCH_SHARED_DATA")
+    folder = Path(given) if given else REPOSITORY.parent / "shared" / "data"
+    if given and not folder.is_dir():
+        pytest.fail(f"WORKBENCH_SHARED_DATA names {folder}, which is not a folder")
+    if not folder.is_dir():
+        pytest.skip(
+            "no shared data beside the repository; set WORKBENCH_SHARED_DATA to the folder with mirage_mugraphs"
+        )
+    return folder
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return `check(case, text)`: the text must be that of tests/golden/<test module without test_>/<case>."""
+    folder = GOLDEN / request.path.stem.removeprefix("test_")
+    update = request.config.getoption("--update-golden")
+
+    def check(case: str, text: str) -> None:
+        path = folder / case
+        golden_uses[path] = request.path.stem
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        if not path.is_file():
+            pytest.fail(
+                f"no golden file {path.relative_to(GOLDEN)}; look at the text, then run with --update-golden:\n{text}"
+            )
+        expected = path.read_text(encoding="utf-8")
+        assert text == expected, f"differs from {path.relative_to(GOLDEN)}; read the difference before --update-golden"
+
+    return check
