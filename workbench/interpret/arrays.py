@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, assert_never
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from workbench.ops.registry import operator
 from workbench.ops.spec import Array, Attributes, AttributeValue, Dim, OpKind, OpSpec
 from workbench.ugraph import inference
 from workbench.ugraph.block_graph import BlockGraph
+from workbench.ugraph.inference import LOOP
 from workbench.ugraph.nodes import (
     Accumulator,
     AccumulatorKind,
@@ -87,8 +88,9 @@ class ArrayDomain(ABC, Generic[V]):
     def launch(self, node: GraphDefinedNode, operands: tuple[V, ...], observe: Observer | None) -> tuple[V, ...]:
         """Return the results of a graph-defined operator, evaluated in as many parts of the grid as memory asks for."""
         block = node.block
+        depends = _dependencies(block)
+        axis, slices = self._parts(block, depends)
         parts: list[list[Tile[V]]] = []
-        axis, slices = self._parts(block)
         for part in slices:
             cells = [slice(None)] * 3
             cells[axis] = part
@@ -100,7 +102,7 @@ class ArrayDomain(ABC, Generic[V]):
         for number, saver in enumerate(block.savers):
             tiles = [part[number] for part in parts]
             value = tiles[0].value
-            if len(tiles) > 1 and any(self.shape_of(tile.value)[axis] > 1 for tile in tiles):
+            if len(tiles) > 1 and axis in depends[saver.operand]:
                 value = self._concatenate([tile.value for tile in tiles], axis)
             ragged = tiles[0].ragged
             results.append(
@@ -111,25 +113,18 @@ class ArrayDomain(ABC, Generic[V]):
             )
         return tuple(results)
 
-    def _parts(self, block: BlockGraph) -> tuple[int, list[slice]]:
+    def _parts(self, block: BlockGraph, depends: Mapping[str, frozenset[int]]) -> tuple[int, list[slice]]:
         """Return along which grid axis, and in which slices, the block graph is evaluated."""
-        depends: dict[str, frozenset[int]] = {}
         largest, of_largest = 0, frozenset[int]()
         for node in block.nodes:
-            axes = frozenset[int]().union(*(depends[name] for name in node.operands))
             if isinstance(node, InputIterator):
-                axes = frozenset(a for a in range(3) if node.imap[a] is not None and block.grid_dims[a] > 1)
-                if node.fmap is not None and block.forloop_range > 1:
-                    axes |= {3}
-            held = axes
-            if isinstance(node, Accumulator):
-                axes -= {3}
+                continue  # a view of the kernel tensor
+            axes = frozenset[int]().union(*(depends[name] for name in node.operands))
             for tensor in node.results:
-                depends[tensor.name] = axes
-                counts = prod((*block.grid_dims, block.forloop_range)[a] for a in held)
-                if counts * prod(tensor.shape) > largest and not isinstance(node, InputIterator):
-                    largest, of_largest = counts * prod(tensor.shape), held
-        grid = [axis for axis in of_largest if axis < 3]
+                counts = prod((*block.grid_dims, block.forloop_range)[axis] for axis in axes)
+                if counts * prod(tensor.shape) > largest:
+                    largest, of_largest = counts * prod(tensor.shape), axes
+        grid = sorted(axis for axis in of_largest if axis < LOOP)
         if largest <= self.chunk_elements or not grid:
             return 0, [slice(None)]
         axis = max(grid, key=lambda candidate: block.grid_dims[candidate])
@@ -265,10 +260,18 @@ class ArrayDomain(ABC, Generic[V]):
                 if node.eps:
                     mean = self._apply("add", mean, self._apply("constant", value=node.eps))
                 return self._apply("sqrt", mean)
-            case AccumulatorKind.RESCALE | AccumulatorKind.RESCALE_SUM:
+            case AccumulatorKind.RESCALE:
                 assert rescale is not None
-                result = self._rescaled(operand, rescale, loop)
-                return self._apply("sum", result, axis=-1) if node.kind is AccumulatorKind.RESCALE_SUM else result
+                return self._rescaled(operand, rescale, loop)
+            case AccumulatorKind.RESCALE_SUM:
+                assert rescale is not None
+                split = operand.ragged[-1]
+                if split is not None:
+                    mask = valid_mask(split, -1, len(operand.shape), self._cells)
+                    operand = Tile(self.fill(operand.value, mask, "sum"), operand.shape, (*operand.ragged[:-1], None))
+                return self._apply("sum", self._rescaled(operand, rescale, loop), axis=-1)
+            case _:
+                assert_never(node.kind)
 
     def _over_iterations(self, name: str, tile: Tile[V], loop: int) -> Tile[V]:
         """Return the sum or maximum over the loop axis; a loop-invariant tile is added once per iteration."""
@@ -325,3 +328,20 @@ def _axis(attributes: Mapping[str, AttributeValue]) -> int:
 def _broadcast_to(array: Array, shape: Sequence[int]) -> Array:
     result: Array = array_namespace(array).broadcast_to(array, tuple(shape))
     return result
+
+
+def _dependencies(block: BlockGraph) -> dict[str, frozenset[int]]:
+    """Return, per tile, along which grid axes (0 to 2) and whether over the iterations (3) its elements differ."""
+    counts = (*block.grid_dims, block.forloop_range)
+    depends: dict[str, frozenset[int]] = {}
+    for node in block.nodes:
+        axes = frozenset[int]().union(*(depends[name] for name in node.operands))
+        if isinstance(node, InputIterator):
+            mapped = {axis for axis in range(LOOP) if node.imap[axis] is not None}
+            axes = frozenset(axis for axis in mapped | ({LOOP} if node.fmap is not None else set()) if counts[axis] > 1)
+        elif isinstance(node, Accumulator):
+            axes -= {LOOP}
+        elif isinstance(node, RunningMax) and counts[LOOP] > 1:
+            axes |= {LOOP}
+        depends.update({tensor.name: axes for tensor in node.results})
+    return depends

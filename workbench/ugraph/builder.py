@@ -12,15 +12,23 @@ graph = kernel.build()
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
+from typing import assert_never
 
 from workbench.core.dtypes import DType, as_dtype
 from workbench.core.layouts import Strides
 from workbench.core.tensors import DeviceTensor, RegisterTensor, SharedTensor
-from workbench.errors import AttributeValueError, LegalityError, UnknownTensorError, UsageError
-from workbench.ops.normalize import normalize_attributes
+from workbench.errors import (
+    AttributeValueError,
+    LegalityError,
+    ResultMismatchError,
+    UnknownTensorError,
+    UsageError,
+)
+from workbench.ops.attributes import complete_attributes
 from workbench.ops.registry import operator
-from workbench.ops.spec import as_fraction
+from workbench.ops.spec import OpKind, as_fraction
 from workbench.ugraph import inference
 from workbench.ugraph.block_graph import BlockGraph, launch_dims
 from workbench.ugraph.inference import Place
@@ -64,6 +72,26 @@ class _Names:
         return name
 
 
+def _check_restated(old: Sequence[Tensor], new: Sequence[Tensor], names: _Names) -> None:
+    """Free the old names and claim the new ones, once shapes and raggedness agree."""
+    if len(old) != len(new):
+        raise ResultMismatchError(f"{len(new)} results are stated, the node yields {len(old)}", new[0].name if new else "")
+    for made, stated in zip(old, new, strict=True):
+        if made.shape != stated.shape:
+            raise ResultMismatchError(f"stated shape {stated.shape}, the node yields {made.shape}", stated.name)
+        if getattr(made, "ragged", ()) != getattr(stated, "ragged", ()):
+            raise ResultMismatchError("stated as cut otherwise than the node yields it", stated.name)
+    names.taken -= {made.name for made in old}
+    for stated in new:
+        names.claim(stated.name)
+
+
+def _rename(names: set[str], old: str, new: str) -> None:
+    if old in names:
+        names.remove(old)
+        names.add(new)
+
+
 class KernelBuilder:
     """Builds a kernel graph, node by node."""
 
@@ -75,6 +103,7 @@ class KernelBuilder:
         self._names = _Names()
         self._tensors: dict[str, DeviceTensor] = {}
         self._constants: dict[Fraction, Value] = {}
+        self._literals: set[str] = set()
 
     def input(
         self, name: str, shape: Sequence[int], dtype: DType | str = DType.FLOAT16, strides: Strides | None = None
@@ -95,15 +124,17 @@ class KernelBuilder:
         tensors = [self._tensors[value.name] for value in values]
         spec = operator(op)
         shapes = tuple(tensor.shape for tensor in tensors)
-        checked = normalize_attributes(spec, attributes, shapes)
+        checked = complete_attributes(spec, attributes, shapes)
         results = spec.infer_shapes(shapes, checked)
-        typed = [tensor for tensor in tensors if not self._is_constant(tensor.name)] or tensors
+        typed = [tensor for tensor in tensors if tensor.name not in self._literals] or tensors
         dtype = inference.promote([tensor.dtype for tensor in typed], where=op) if typed else DType.FLOAT32
         names = [name if len(results) == 1 else (f"{name}{number}" if name else None) for number in range(len(results))]
         made = tuple(
             DeviceTensor(self._names.claim(given), shape, dtype) for given, shape in zip(names, results, strict=True)
         )
         self.nodes.append(OpNode(op, tuple(value.name for value in values), made, tuple(sorted(checked.items()))))
+        if spec.kind is OpKind.CONSTANT:
+            self._literals.update(tensor.name for tensor in made)
         return tuple(self._add(tensor) for tensor in made)
 
     def apply(
@@ -150,6 +181,19 @@ class KernelBuilder:
         self.nodes.append(GraphDefinedNode(block, tuple(value.name for value in operands), made, name))
         return tuple(self._add(tensor) for tensor in made)
 
+    def restate(self, *tensors: DeviceTensor) -> tuple[Value, ...]:
+        """Give the results of the node added last other names, types or strides, and return them.
+
+        Raises: ResultMismatchError when a shape or the number of results differs, DuplicateNameError.
+        """
+        node = self.nodes[-1]
+        _check_restated(node.results, tensors, self._names)
+        for old, new in zip(node.results, tensors, strict=True):
+            del self._tensors[old.name]
+            _rename(self._literals, old.name, new.name)
+        self.nodes[-1] = replace(node, results=tensors)
+        return tuple(self._add(tensor) for tensor in tensors)
+
     def output(self, *values: Value) -> None:
         """Mark outputs, in order. Raises: UnknownTensorError for a value of another graph."""
         self.outputs += [self.value(value).name for value in values]
@@ -171,9 +215,6 @@ class KernelBuilder:
                 self._constants[number] = self.apply("constant", value=number)
             return self._constants[number]
         raise UsageError(f"{operand!r} is neither a tensor of the graph nor a number; pass tensors by input()")
-
-    def _is_constant(self, name: str) -> bool:
-        return any(value.name == name for value in self._constants.values())
 
     def _add(self, tensor: DeviceTensor) -> Value:
         self._tensors[tensor.name] = tensor
@@ -201,6 +242,7 @@ class BlockBuilder:
         self._tiles: dict[str, SharedTensor] = {}
         self._places: dict[str, Place] = {}
         self._constants: dict[Fraction, Value] = {}
+        self._literals: set[str] = set()
 
     def load(
         self,
@@ -233,16 +275,18 @@ class BlockBuilder:
         values = [self.value(operand) for operand in operands]
         tiles = [self._tiles[value.name] for value in values]
         spec = operator(op)
-        checked = normalize_attributes(spec, attributes, tuple(tile.shape for tile in tiles))
+        checked = complete_attributes(spec, attributes, tuple(tile.shape for tile in tiles))
         results = inference.apply_operator(spec, checked, tiles, node=op)
         place = inference.merge_places([self._places[value.name] for value in values], node=op)
-        typed = [tile for tile in tiles if not self._is_constant(tile.name)] or tiles
+        typed = [tile for tile in tiles if tile.name not in self._literals] or tiles
         dtype = inference.promote([tile.dtype for tile in typed], where=op) if typed else DType.FLOAT32
         names = [name if len(results) == 1 else (f"{name}{number}" if name else None) for number in range(len(results))]
         made: tuple[Tensor, ...] = tuple(
             SharedTensor(self._names.claim(given), shape, dtype, ragged)
             for given, (shape, ragged) in zip(names, results, strict=True)
         )
+        if spec.kind is OpKind.CONSTANT:
+            self._literals.update(tile.name for tile in made)
         return self._add(OpNode(op, tuple(value.name for value in values), made, tuple(sorted(checked.items()))), place)
 
     def apply(
@@ -318,6 +362,30 @@ class BlockBuilder:
         inference.saved_shape(tile, maps, self.grid_dims, node=f"output saver of {tile.name}")
         self.nodes.append(OutputSaver(tile.name, maps))
 
+    def restate(self, *tiles: SharedTensor) -> tuple[Value, ...]:
+        """Give the tiles of the node added last other names or types, and return them.
+
+        Raises: ResultMismatchError when a shape, raggedness or the number of tiles differs, DuplicateNameError.
+        """
+        node = self.nodes[-1]
+        _check_restated(node.results, tiles, self._names)
+        self.nodes.pop()
+        place = self._places[node.results[0].name]
+        for old, new in zip(node.results, tiles, strict=True):
+            del self._tiles[old.name], self._places[old.name]
+            _rename(self._literals, old.name, new.name)
+        match node:
+            case OpNode() | ThreadNode():
+                return self._add(replace(node, results=tiles), place)
+            case InputIterator() | Accumulator():
+                return self._add(replace(node, result=tiles[0]), place)
+            case RunningMax():
+                return self._add(replace(node, maximum=tiles[0], shift=tiles[1]), place)
+            case OutputSaver():
+                raise UsageError("an output saver makes no tile that could be restated")
+            case _:
+                assert_never(node)
+
     def build(self) -> BlockGraph:
         """Return the finished, checked block graph. Raises: LegalityError."""
         return BlockGraph(
@@ -355,9 +423,6 @@ class BlockBuilder:
                 self._constants[number] = self.apply("constant", value=number)
             return self._constants[number]
         raise UsageError(f"{operand!r} is neither a tile of the block nor a number; load tensors first")
-
-    def _is_constant(self, name: str) -> bool:
-        return any(value.name == name for value in self._constants.values())
 
     def _position(self, operand: Value | int | str) -> int:
         if isinstance(operand, int):
@@ -405,7 +470,7 @@ class ThreadBuilder:
         values = [self.value(operand) for operand in operands]
         spec = operator(op)
         shapes = tuple(value.shape for value in values)
-        checked = normalize_attributes(spec, attributes, shapes)
+        checked = complete_attributes(spec, attributes, shapes)
         made: tuple[RegisterTensor, ...] = tuple(
             RegisterTensor(self._names.claim(name), shape) for shape in spec.infer_shapes(shapes, checked)
         )
@@ -426,6 +491,18 @@ class ThreadBuilder:
                 raise UnknownTensorError(f"{operand.name!r} belongs to another graph", operand.name)
             return operand
         return self.apply("constant", value=as_fraction(operand))
+
+    def restate(self, *registers: RegisterTensor) -> tuple[Value, ...]:
+        """Give the results of the node added last other names or types, and return them.
+
+        Raises: ResultMismatchError when a shape or the number of results differs, DuplicateNameError.
+        """
+        node = self.nodes[-1]
+        _check_restated(node.results, registers, self._names)
+        for tensor in node.results:
+            del self._registers[tensor.name]
+        self.nodes[-1] = replace(node, results=registers)
+        return tuple(self._add(tensor) for tensor in registers)
 
     def build(self, output: Value) -> ThreadGraph:
         """Return the finished, checked thread graph with this root. Raises: ThreadGraphError."""

@@ -135,9 +135,11 @@ def _source_split(source: DimSource, operands: Sequence[SharedTensor], node: str
         case Same():
             return _one_split(source.dims, operands, node)
         case Product() | Concatenated() | Regrouped():
-            return _refuse_ragged(source.dims, operands, node)
+            _refuse_ragged(source.dims, operands, node)
+            return None
         case Factor() | Piece():
-            return _refuse_ragged((source.dim,), operands, node)
+            _refuse_ragged((source.dim,), operands, node)
+            return None
         case _:
             assert_never(source)
 
