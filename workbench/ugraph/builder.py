@@ -23,6 +23,7 @@ from workbench.errors import (
     AttributeValueError,
     LegalityError,
     ResultMismatchError,
+    ThreadGraphError,
     UnknownTensorError,
     UsageError,
 )
@@ -343,6 +344,8 @@ class BlockBuilder:
     def thread(self, graph: ThreadGraph, *operands: Value, name: str | None = None) -> Value:
         """Add a graph-defined block operator and return its tile."""
         values = [self.value(operand) for operand in operands]
+        if len(values) != len(graph.inputs):
+            raise ThreadGraphError(f"it takes {len(graph.inputs)} operands, got {len(values)}", graph.output)
         tiles = {register.name: self._tiles[value.name] for register, value in zip(graph.inputs, values, strict=True)}
         for inner in graph.nodes:
             operands_ = [tiles[operand] for operand in inner.operands]
@@ -426,6 +429,8 @@ class BlockBuilder:
 
     def _position(self, operand: Value | int | str) -> int:
         if isinstance(operand, int):
+            if not 0 <= operand < len(self.operands):
+                raise UnknownTensorError(f"there is no operand {operand}", "", f"{len(self.operands)} operands")
             return operand
         name = operand.name if isinstance(operand, Value) else operand
         for position, tensor in enumerate(self.operands):
