@@ -1,0 +1,147 @@
+"""A research workbench for multi-level superoptimization of tensor programs: `import workbench as wb`.
+
+Invariant: importing it loads nothing of itself but the display hook and no third-party package; a name is loaded when
+it is first used (PEP 562). A name that is promised but not built yet raises `NotBuiltError`, which says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from workbench.display import register_loader as _register_loader
+
+if TYPE_CHECKING:
+    from workbench import programs as programs
+    from workbench.core.dtypes import DType as DType
+    from workbench.core.tensors import DeviceTensor as DeviceTensor
+    from workbench.core.tensors import RegisterTensor as RegisterTensor
+    from workbench.core.tensors import SharedTensor as SharedTensor
+    from workbench.errors import WorkbenchError as WorkbenchError
+    from workbench.interpret import evaluate as evaluate
+    from workbench.ugraph.block_graph import BlockGraph as BlockGraph
+    from workbench.ugraph.builder import BlockBuilder as BlockBuilder
+    from workbench.ugraph.builder import KernelBuilder as KernelBuilder
+    from workbench.ugraph.builder import ThreadBuilder as ThreadBuilder
+    from workbench.ugraph.kernel_graph import KernelGraph as KernelGraph
+    from workbench.ugraph.nodes import AccumulatorKind as AccumulatorKind
+    from workbench.ugraph.thread_graph import ThreadGraph as ThreadGraph
+    from workbench.ugraph.value import abs as abs
+    from workbench.ugraph.value import add as add
+    from workbench.ugraph.value import broadcast as broadcast
+    from workbench.ugraph.value import clamp as clamp
+    from workbench.ugraph.value import concat as concat
+    from workbench.ugraph.value import div as div
+    from workbench.ugraph.value import exp as exp
+    from workbench.ugraph.value import gelu as gelu
+    from workbench.ugraph.value import l2_norm as l2_norm
+    from workbench.ugraph.value import layer_norm as layer_norm
+    from workbench.ugraph.value import log as log
+    from workbench.ugraph.value import matmul as matmul
+    from workbench.ugraph.value import max as max
+    from workbench.ugraph.value import maximum as maximum
+    from workbench.ugraph.value import mean as mean
+    from workbench.ugraph.value import minimum as minimum
+    from workbench.ugraph.value import mul as mul
+    from workbench.ugraph.value import neg as neg
+    from workbench.ugraph.value import pow as pow
+    from workbench.ugraph.value import relu as relu
+    from workbench.ugraph.value import reshape as reshape
+    from workbench.ugraph.value import rms as rms
+    from workbench.ugraph.value import rms_norm as rms_norm
+    from workbench.ugraph.value import rsqrt as rsqrt
+    from workbench.ugraph.value import scale as scale
+    from workbench.ugraph.value import sigmoid as sigmoid
+    from workbench.ugraph.value import silu as silu
+    from workbench.ugraph.value import softmax as softmax
+    from workbench.ugraph.value import split as split
+    from workbench.ugraph.value import sqrt as sqrt
+    from workbench.ugraph.value import square as square
+    from workbench.ugraph.value import sub as sub
+    from workbench.ugraph.value import sum as sum
+    from workbench.ugraph.value import sum_to_columns as sum_to_columns
+    from workbench.ugraph.value import tanh as tanh
+    from workbench.ugraph.value import transpose as transpose
+
+__version__ = "0.1.0"
+
+OPERATORS = (
+    "abs", "add", "broadcast", "clamp", "concat", "div", "exp", "gelu", "l2_norm", "layer_norm", "log", "matmul", "max",
+    "maximum", "mean", "minimum", "mul", "neg", "pow", "relu", "reshape", "rms", "rms_norm", "rsqrt", "scale", "sigmoid",
+    "silu", "softmax", "split", "sqrt", "square", "sub", "sum", "sum_to_columns", "tanh", "transpose",
+)  # fmt: skip
+"""The operators that programs are written with; each is a function of `workbench.ugraph.value`."""
+
+_PLACES = {
+    "AccumulatorKind": "workbench.ugraph.nodes",
+    "BlockBuilder": "workbench.ugraph.builder",
+    "BlockGraph": "workbench.ugraph.block_graph",
+    "DType": "workbench.core.dtypes",
+    "DeviceTensor": "workbench.core.tensors",
+    "KernelBuilder": "workbench.ugraph.builder",
+    "KernelGraph": "workbench.ugraph.kernel_graph",
+    "RegisterTensor": "workbench.core.tensors",
+    "SharedTensor": "workbench.core.tensors",
+    "ThreadBuilder": "workbench.ugraph.builder",
+    "ThreadGraph": "workbench.ugraph.thread_graph",
+    "WorkbenchError": "workbench.errors",
+    "dumps": "workbench.ugraph.serialize",
+    "evaluate": "workbench.interpret",
+    "load": "workbench.ugraph.serialize",
+    "program": "workbench.ugraph.tracing",
+    "save": "workbench.ugraph.serialize",
+    "trace": "workbench.ugraph.tracing",
+} | dict.fromkeys(OPERATORS, "workbench.ugraph.value")
+"""Where each public name is defined."""
+
+_PROMISED = ("Space", "compile", "search", "stability", "superoptimize", "verify")
+"""Public names that are fixed but not built in this version; building one moves it to `_PLACES`."""
+
+_MODULES = ("errors", "programs", "units")
+"""Modules that are public under their own name."""
+
+__all__ = ["OPERATORS", "__version__", *sorted({*_PLACES, *_MODULES})]
+
+
+class _Namespace(ModuleType):
+    """The package as a module in which a public function keeps its name although a subpackage bears it too.
+
+    Importing `workbench.verify` binds the subpackage to the attribute `verify`; without this, `wb.verify(...)` would
+    stop working as soon as any module of the subpackage had been imported.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and (name in _PLACES or name in _PROMISED)):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name. Raises: NotBuiltError for one that is promised; AttributeError for one that is not."""
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name in _PROMISED:
+        from workbench.errors import NotBuiltError
+
+        raise NotBuiltError(f"wb.{name} is not built yet in version {__version__}")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(_PLACES[name]), name)
+    setattr(sys.modules[__name__], name, found)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _register_pictures() -> None:
+    """Let notebooks show graphs as pictures, once something is shown."""
+    from workbench.views import register_views
+
+    register_views()
+
+
+_register_loader(_register_pictures)
+sys.modules[__name__].__class__ = _Namespace

@@ -155,3 +155,7 @@ class ThreadGraphError(LegalityError):
 
 class OutsideLaxError(WorkbenchError, ValueError):
     """A value has no meaning in a finite field: a second exp on a path, or a power that is no integer or half-integer."""
+
+
+class NotBuiltError(WorkbenchError, AttributeError):
+    """A part of the workbench that has its name but is not built in this version."""

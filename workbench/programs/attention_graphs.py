@@ -1,0 +1,138 @@
+"""Good µGraphs of attention: keys in the loop, keys split over blocks with a combining kernel, and the safe forms.
+
+Invariant: the division by the softmax sum comes after the last product, so keys may be summed in any grouping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workbench.programs.record import Instance
+from workbench.programs.tiling import MULTIPROCESSORS, Tiles, fitted, parts
+from workbench.ugraph import value
+from workbench.ugraph.builder import BlockBuilder, KernelBuilder
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.value import Value, exp, sum_to_columns
+
+Operands = tuple[Value, Value, Value]
+Prepare = Callable[[Operands], Operands]
+
+_START = Tiles(rows=64, columns=1, depth=64)
+
+
+def known_good(instance: Instance, prepare: Prepare) -> list[KernelGraph]:
+    """Return one kernel over all keys, and keys split over blocks with a combining kernel; the better for the sizes first.
+
+    prepare: what happens to the tiles of Q, K and V before the attention (norms, or nothing).
+    """
+    splits = key_splits(instance)
+    one = fitted(lambda tiles: _one_kernel(instance, tiles, prepare), _START)
+    if instance["context"] == 1:
+        return [one]
+    split = fitted(lambda tiles: _split_kernels(instance, tiles, max(splits, 2), prepare), _START)
+    return [split, one] if splits > 1 else [one, split]
+
+
+def known_good_safe(instance: Instance) -> list[KernelGraph]:
+    """Return row maximum then attention in two kernels, and the online form with a running maximum in one."""
+    return [
+        fitted(lambda tiles: _maximum_first(instance, tiles), _START),
+        fitted(lambda tiles: _online(instance, tiles), _START),
+    ]
+
+
+def key_splits(instance: Instance) -> int:
+    """Return over how many blocks the keys of a group are split: enough to fill the GPU, at least 64 keys each."""
+    blocks = instance.extent("batch*heads") * parts(instance["rows"], _START.rows)
+    splits = 1
+    while blocks * splits * 2 <= MULTIPROCESSORS and instance["context"] >= splits * 2 * _START.depth:
+        splits *= 2
+    return splits
+
+
+def _grid(instance: Instance, tiles: Tiles) -> tuple[int, int]:
+    return instance.extent("batch*heads"), parts(instance["rows"], tiles.rows)
+
+
+def _load(block: BlockBuilder, inputs: Operands) -> Operands:
+    """Load Q by group and rows; K and V by group and by split (grid z, where there is one), their keys in the loop."""
+    q, k, v = inputs
+    return (
+        block.load(q, imap=(0, 1)),
+        block.load(k, imap=(0, None, 2), fmap=2),
+        block.load(v, imap=(0, None, 1), fmap=1),
+    )
+
+
+def _one_kernel(instance: Instance, tiles: Tiles, prepare: Prepare) -> KernelGraph:
+    kernel, (q, k, v) = instance.start()
+    block = kernel.block(q, k, v, grid=_grid(instance, tiles), loop=parts(instance["context"], tiles.depth))
+    q_tile, k_tile, v_tile = prepare(_load(block, (q, k, v)))
+    weights = exp(q_tile @ k_tile)
+    block.save(block.accumulate(weights @ v_tile) / block.accumulate(weights, "sum_dim"), omap=(0, 1))
+    kernel.output(*block.finish(name="attention"))
+    return kernel.build()
+
+
+def _split_kernels(instance: Instance, tiles: Tiles, splits: int, prepare: Prepare) -> KernelGraph:
+    """Build Flash-Decoding without rescaling: partial products and sums per split of the keys, then their combination.
+
+    The partial products of the splits lie side by side, (groups, rows, splits * head_dim); summing them to head_dim
+    columns in strides of head_dim adds up the splits.
+    """
+    kernel, (q, k, v) = instance.start()
+    share = -(-instance["context"] // splits)
+    splits = parts(instance["context"], share)
+    block = kernel.block(q, k, v, grid=(*_grid(instance, tiles), splits), loop=parts(share, tiles.depth))
+    q_tile, k_tile, v_tile = prepare(_load(block, (q, k, v)))
+    weights = exp(q_tile @ k_tile)
+    block.save(block.accumulate(weights @ v_tile), omap=(0, 1, 2))
+    block.save(block.accumulate(weights, "sum_dim"), omap=(0, 1, 2))
+    partial = block.finish(
+        names=["split_products", "split_sums"], dtypes=["float32", "float32"], name="attention_of_split"
+    )
+    kernel.output(_combine(kernel, instance, partial))
+    return kernel.build()
+
+
+def _combine(kernel: KernelBuilder, instance: Instance, partial: tuple[Value, ...]) -> Value:
+    """Add the kernel that sums products and weights over the splits and divides; few rows a block keep it in memory."""
+    products, sums = partial
+    row_bytes = 4 * (products.shape[-1] + sums.shape[-1] + 2 * instance["head_dim"] + 1)
+    rows = max(1, min(16, 128 * 1024 // row_bytes))
+    block = kernel.block(products, sums, grid=(products.shape[0], parts(instance["rows"], rows)))
+    product, total = block.load(products, imap=(0, 1)), block.load(sums, imap=(0, 1))
+    block.save(sum_to_columns(product, instance["head_dim"]) / value.sum(total), omap=(0, 1))
+    (result,) = block.finish(dtypes=[instance.dtype], name="combination")
+    return result
+
+
+def _maximum_first(instance: Instance, tiles: Tiles) -> KernelGraph:
+    """Build the largest logit of each row in one kernel, and attention with it subtracted in a second."""
+    kernel, (q, k, v) = instance.start()
+    grid, loop = _grid(instance, tiles), parts(instance["context"], tiles.depth)
+    block = kernel.block(q, k, grid=grid, loop=loop)
+    logits = block.load(q, imap=(0, 1)) @ block.load(k, imap=(0,), fmap=2)
+    block.save(block.accumulate(logits, "max_dim"), omap=(0, 1))
+    (largest,) = block.finish(names=["row_maxima"], dtypes=["float32"], name="row_maxima")
+
+    block = kernel.block(q, k, v, largest, grid=grid, loop=loop)
+    q_tile, k_tile, v_tile = _load(block, (q, k, v))
+    weights = exp(q_tile @ k_tile - block.load(largest, imap=(0, 1)))
+    block.save(block.accumulate(weights @ v_tile) / block.accumulate(weights, "sum_dim"), omap=(0, 1))
+    kernel.output(*block.finish(dtypes=[instance.dtype], name="attention"))
+    return kernel.build()
+
+
+def _online(instance: Instance, tiles: Tiles) -> KernelGraph:
+    """Build FlashAttention: a running maximum, what was accumulated before rescaled when it grows."""
+    kernel, (q, k, v) = instance.start()
+    block = kernel.block(q, k, v, grid=_grid(instance, tiles), loop=parts(instance["context"], tiles.depth))
+    q_tile, k_tile, v_tile = _load(block, (q, k, v))
+    logits = q_tile @ k_tile
+    largest, shift = block.running_max(logits)
+    weights, rescale = exp(logits - largest), exp(shift)
+    product = block.accumulate(weights @ v_tile, "rescale", rescale=rescale)
+    block.save(product / block.accumulate(value.sum(weights), "rescale", rescale=rescale), omap=(0, 1))
+    kernel.output(*block.finish(name="attention"))
+    return kernel.build()

@@ -1,0 +1,94 @@
+"""How large the tiles of a hand-written µGraph are: simple rules from sizes, never a search (that is the optimizer's).
+
+Invariant: a graph that leaves here fits the shared memory of a block whatever plan is made for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from workbench.errors import MemoryLimitError
+from workbench.ugraph.block_graph import BlockGraph
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.nodes import InputIterator
+from workbench.units import Bytes
+
+SHARED_MEMORY_LIMIT = Bytes(227 * 1024)
+"""Shared memory one block may use on H100 and H200 (CUDA C++ Programming Guide, compute capability 9.0)."""
+
+MULTIPROCESSORS = 132
+"""Streaming multiprocessors of an H100 or H200 SXM; a grid of fewer blocks leaves some idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The largest tile extents a block may have.
+
+    Attributes: rows and columns of the output, depth: elements of the looped axis per iteration.
+    """
+
+    rows: int = 64
+    columns: int = 64
+    depth: int = 128
+
+    def smaller(self) -> Tiles | None:
+        """Return these with the largest extent halved (the depth first when tied), None when all are 1."""
+        for name in ("depth", "columns", "rows"):
+            extent = getattr(self, name)
+            if extent > 1 and extent == max(self.rows, self.columns, self.depth):
+                return replace(self, **{name: -(-extent // 2)})
+        return None
+
+
+def parts(extent: int, tile: int) -> int:
+    """Return into how many parts an axis is cut so that none exceeds `tile` and none is empty.
+
+    Cuts give tiles of ceil(extent / count), so the count that `tile` suggests may leave the last parts empty; the count
+    returned does not.
+    """
+    count = -(-extent // tile)
+    return -(-extent // -(-extent // count))
+
+
+def even_parts(extent: int, tile: int) -> int:
+    """Return the smallest number of equal parts of at most `tile` elements each."""
+    return next(count for count in range(-(-extent // tile), extent + 1) if extent % count == 0)
+
+
+def shared_bytes_at_most(block: BlockGraph) -> Bytes:
+    """Return an upper bound of the shared memory that any plan of a block needs, in bytes.
+
+    Every tile counts, none shares its place with another; tiles loaded in a loop count twice (double buffering).
+    """
+    total = 0
+    for node in block.nodes:
+        twice = isinstance(node, InputIterator) and node.fmap is not None and block.forloop_range > 1
+        total += sum(tensor.nbytes for tensor in node.results) * (2 if twice else 1)
+    return Bytes(total)
+
+
+def fits(graph: KernelGraph) -> bool:
+    """Return True when every block of the graph fits shared memory."""
+    return all(shared_bytes_at_most(node.block) <= SHARED_MEMORY_LIMIT for node in graph.graph_defined)
+
+
+def fitted(build: Callable[[Tiles], KernelGraph], start: Tiles) -> KernelGraph:
+    """Return the first graph that fits, its tiles shrinking from `start`. Raises: MemoryLimitError when none does."""
+    for tiles in _shrinking(start):
+        graph = build(tiles)
+        if fits(graph):
+            return graph
+    least = max(shared_bytes_at_most(node.block) for node in graph.graph_defined)
+    raise MemoryLimitError(
+        f"even with tiles of one element a block needs {least:,} B of {SHARED_MEMORY_LIMIT:,} B shared memory",
+        graph.name,
+        "choose smaller sizes; an axis that no tile may split (rank, head_dim) is too long",
+    )
+
+
+def _shrinking(start: Tiles) -> Iterator[Tiles]:
+    tiles: Tiles | None = start
+    while tiles is not None:
+        yield tiles
+        tiles = tiles.smaller()
