@@ -5,67 +5,28 @@ A stated type is compared with the inferred one; a type that is left out is the 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
-from workbench.core.dtypes import DType, as_dtype
-from workbench.core.layouts import Strides
-from workbench.core.shapes import Shape
-from workbench.core.tensors import DeviceTensor, RaggedSplit, RegisterTensor, SharedTensor
+from workbench.core.tensors import DeviceTensor, RegisterTensor, SharedTensor
 from workbench.ops.registry import operator
-from workbench.ops.spec import AttributeValue
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.builder import BlockBuilder, KernelBuilder, ThreadBuilder
-from workbench.ugraph.inference import GRID_AXES, LOOP
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.location import located
 from workbench.ugraph.nodes import AccumulatorKind, Tensor
-from workbench.ugraph.text_tokens import Token, expected, tokens
+from workbench.ugraph.text_phrases import Call, Phrases, StatedResult
+from workbench.ugraph.text_tokens import Token, expected
 from workbench.ugraph.thread_graph import ThreadGraph
 from workbench.ugraph.value import Value
 
 Graph = KernelGraph | BlockGraph | ThreadGraph
 KEYWORDS = frozenset({"input", "output", "save"})
-MAX_DIGITS = 18  # extents, counts and positions; constants may be longer
-_CUT_AXES = {**{name: axis for axis, name in enumerate(GRID_AXES)}, "loop": LOOP}
-_LONGEST_NUMBER, _LARGEST_EXPONENT = 2000, 500  # a decimal such as 1e-999999999 must not fill the memory
-_DECIMAL = re.compile(r"-?\d+(?:\.\d+)?(?:[eE](?P<exponent>[+-]?\d+))?(?:/(?P<denominator>\d+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class _Type:
-    dtype: DType
-    shape: Shape
-    ragged: tuple[RaggedSplit | None, ...]
-    strides: Strides
-    token: Token
-
-
-@dataclass(frozen=True, slots=True)
-class _Stated:
-    """A result as the text states it: its name, and its type if given."""
-
-    token: Token
-    type: _Type | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """`word(operands, attributes)`."""
-
-    word: Token
-    operands: tuple[Token, ...]
-    attributes: dict[str, AttributeValue]
-
-
-class Parser:
+class Parser(Phrases):
     """A recursive-descent parser over the tokens of one text."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = list(tokens(text))
-        self._position = 0
 
     def graph(self) -> Graph:
         """Return the one graph of the text. Raises: FormatError, LegalityError and errors of operators with their line."""
@@ -103,7 +64,7 @@ class Parser:
         with located(start.place):
             return builder.build()
 
-    def _kernel_node(self, builder: KernelBuilder, values: dict[str, Value], stated: Sequence[_Stated]) -> None:
+    def _kernel_node(self, builder: KernelBuilder, values: dict[str, Value], stated: Sequence[StatedResult]) -> None:
         head = self._next("name", "'block_graph' or the name of an operator")
         if head.text == "block_graph":
             self._graph_defined(builder, values, stated, head)
@@ -125,7 +86,7 @@ class Parser:
                 values[value.name] = value
 
     def _graph_defined(
-        self, builder: KernelBuilder, values: dict[str, Value], stated: Sequence[_Stated], head: Token
+        self, builder: KernelBuilder, values: dict[str, Value], stated: Sequence[StatedResult], head: Token
     ) -> None:
         names, operands = [], []
         by_name = {tensor.name: tensor for tensor in builder.inputs}
@@ -199,7 +160,7 @@ class Parser:
         with located(head.place):
             return builder.build()
 
-    def _block_node(self, builder: BlockBuilder, values: dict[str, Value], stated: Sequence[_Stated]) -> None:
+    def _block_node(self, builder: BlockBuilder, values: dict[str, Value], stated: Sequence[StatedResult]) -> None:
         head = self._next("name", "'load', 'accumulate', 'running_max', 'thread_graph' or the name of an operator")
         match head.text:
             case "load":
@@ -284,7 +245,7 @@ class Parser:
         with located(closing.place):
             return builder.build(output)
 
-    def _thread_node(self, builder: ThreadBuilder, values: dict[str, Value], stated: Sequence[_Stated]) -> None:
+    def _thread_node(self, builder: ThreadBuilder, values: dict[str, Value], stated: Sequence[StatedResult]) -> None:
         head = self._next("name", "the name of an operator")
         self._operator(builder, values, self._call(head))
         registers = []
@@ -300,19 +261,9 @@ class Parser:
             for value in builder.restate(*registers):
                 values[value.name] = value
 
-    # ------------------------------------------------------------------------------------------------ parts of lines
-    def _statements(self) -> Iterator[Token]:
-        """Yield the first word of every statement between braces; whoever takes it reads the rest of the statement."""
-        self._mark("{")
-        self._skip_lines()
-        while not self._is_mark("}"):
-            yield self._name("a statement or '}'")
-            if not self._skip_lines() and not self._is_mark("}"):
-                raise expected(self._peek(), "the end of the line or '}'")
-        self._mark("}")
-
+    # ------------------------------------------------------------------------------------------------------ shared
     def _operator(
-        self, builder: KernelBuilder | BlockBuilder | ThreadBuilder, values: dict[str, Value], call: _Call
+        self, builder: KernelBuilder | BlockBuilder | ThreadBuilder, values: dict[str, Value], call: Call
     ) -> None:
         with located(call.word.place):
             known = {attribute.name for attribute in operator(call.word.text).attributes}
@@ -323,201 +274,15 @@ class Parser:
         with located(call.word.place):
             builder.apply_all(call.word.text, *operands, name=None, **call.attributes)
 
-    def _call(self, word: Token, *, operands: int | None = None, attributes: Sequence[str] | None = None) -> _Call:
-        names: list[Token] = []
-        found: dict[str, AttributeValue] = {}
-        self._mark("(")
-        while not self._is_mark(")"):
-            token = self._name("an operand, an attribute or ')'")
-            if self._is_mark("="):
-                if token.text in found or (attributes is not None and token.text not in attributes):
-                    raise expected(token, f"an attribute of {word.text}, each once")
-                self._take()
-                found[token.text] = self._attribute()
-            elif found:
-                raise expected(self._peek(), "'=' (operands stand before attributes)")
-            else:
-                names.append(token)
-            if not self._is_mark(")"):
-                self._mark(",", "',' or ')'")
-        self._mark(")")
-        if operands is not None and len(names) != operands:
-            raise expected(word, f"{operands} operand{'s' * (operands != 1)} of {word.text}")
-        return _Call(word, tuple(names), found)
-
-    def _attribute(self) -> AttributeValue:
-        token = self._peek()
-        if token.kind == "string":
-            return self._take().text
-        if self._is_mark("("):
-            return self._integers("(", ")")
-        return self._number()
-
-    def _number(self) -> int | Fraction:
-        token = self._next("number", "a number, a quoted word or '('")
-        found = _DECIMAL.fullmatch(token.text)
-        assert found is not None
-        exponent, denominator = found["exponent"] or "0", found["denominator"] or "1"
-        too_long = len(token.text) > _LONGEST_NUMBER or len(exponent) > 5 or abs(int(exponent)) > _LARGEST_EXPONENT
-        if too_long or not int(denominator):
-            raise expected(token, f"a number of at most {_LONGEST_NUMBER} digits, with a denominator above 0")
-        if found["exponent"] is None and "." not in token.text and found["denominator"] is None:
-            return int(token.text)
-        numerator, _, _ = token.text.partition("/")
-        return Fraction(numerator) / int(denominator)
-
-    def _integer(self) -> int:
-        token = self._next("number", "a whole number")
-        if not token.text.lstrip("-").isdigit() or len(token.text) > MAX_DIGITS:
-            raise expected(token, f"a whole number of at most {MAX_DIGITS} digits")
-        return int(token.text)
-
-    def _integers(self, opening: str, closing: str, *, count: int | None = None) -> tuple[int, ...]:
-        found = []
-        start = self._mark(opening)
-        while not self._is_mark(closing):
-            found.append(self._integer())
-            if not self._is_mark(closing):
-                self._mark(",", f"',' or '{closing}'")
-        self._mark(closing)
-        if count is not None and len(found) != count:
-            raise expected(start, f"{count} number{'s' * (count != 1)} in {opening}{closing}")
-        return tuple(found)
-
-    def _axis_map(self, word: str) -> tuple[int | None, ...]:
-        entries: list[int | None] = [None, None, None]
-        if self._peek().kind != "name" or self._peek().text != word:
-            return tuple(entries)
-        self._take()
-        self._mark("(")
-        while not self._is_mark(")"):
-            axis = self._next("name", "a grid axis x, y or z")
-            if axis.text not in GRID_AXES or entries[GRID_AXES.index(axis.text)] is not None:
-                raise expected(axis, "a grid axis x, y or z, each once")
-            self._mark(":")
-            entries[GRID_AXES.index(axis.text)] = self._integer()
-            if not self._is_mark(")"):
-                self._mark(",", "',' or ')'")
-        self._mark(")")
-        return tuple(entries)
-
-    def _declaration(self, what: str) -> tuple[Token, _Type]:
-        name = self._name(what)
-        self._mark(":")
-        return name, self._type()
-
-    def _type(self) -> _Type:
-        word = self._next("name", "a data type")
-        with located(word.place):
-            dtype = as_dtype(word.text)
-        self._mark("[")
-        shape: list[int] = []
-        ragged: list[RaggedSplit | None] = []
-        while not self._is_mark("]"):
-            shape.append(self._integer())
-            ragged.append(self._split())
-            if not self._is_mark("]"):
-                self._mark(",", "',' or ']'")
-        self._mark("]")
-        strides: Strides = ()
-        if self._peek().kind == "name" and self._peek().text == "strides":
-            self._take()
-            strides = self._integers("(", ")", count=len(shape))
-        return _Type(dtype, tuple(shape), tuple(ragged), strides, word)
-
-    def _split(self) -> RaggedSplit | None:
-        if self._peek().kind != "name" or self._peek().text != "of":
-            return None
-        self._take()
-        extent, parts = self._integer(), []
-        while self._is_mark("/"):
-            self._take()
-            axis = self._next("name", "x, y, z or loop")
-            if axis.text not in _CUT_AXES:
-                raise expected(axis, "x, y, z or loop")
-            self._mark(":")
-            parts.append((_CUT_AXES[axis.text], self._integer()))
-        if not parts:
-            raise expected(self._peek(), "'/' and the cuts of the ragged extent")
-        return RaggedSplit(extent, tuple(parts))
-
-    def _results(self, first: Token) -> list[_Stated]:
-        stated, token = [], first
-        while True:
-            if token.kind not in ("name", "string"):
-                raise expected(token, "the name of a result")
-            kind = None
-            if self._is_mark(":"):
-                self._take()
-                kind = self._type()
-            stated.append(_Stated(token, kind))
-            if not self._is_mark(","):
-                break
-            self._take()
-            token = self._name("the name of a result")
-        self._mark("=", "':', ',' or '='")
-        return stated
-
-    def _matched(self, made: Sequence[Tensor], stated: Sequence[_Stated], head: Token) -> list[tuple[Tensor, _Stated]]:
-        if len(made) != len(stated):
-            raise expected(head, f"an operator with {len(stated)} results (this one has {len(made)})")
-        return list(zip(made, stated, strict=True))
-
-    def _no_cuts(self, stated: _Type) -> None:
-        if any(split is not None for split in stated.ragged):
-            raise expected(stated.token, "a type without cuts (only tiles of a block graph are cut)")
-
-    def _no_strides(self, stated: _Type) -> None:
-        if stated.strides:
-            raise expected(stated.token, "a type without strides (only tensors in device memory have them)")
-
     def _lookup(self, values: dict[str, Value], token: Token) -> Value:
         if token.text not in values:
             known = ", ".join(values) or "none"
             raise expected(token, f"the name of a tensor defined before (a cycle cannot be ordered); known: {known}")
         return values[token.text]
 
-    # ------------------------------------------------------------------------------------------------------- tokens
-    def _peek(self) -> Token:
-        return self._tokens[self._position]
-
-    def _take(self) -> Token:
-        token = self._tokens[self._position]
-        if token.kind != "end":
-            self._position += 1
-        return token
-
-    def _next(self, kind: str, what: str) -> Token:
-        if self._peek().kind != kind:
-            raise expected(self._peek(), what)
-        return self._take()
-
-    def _name(self, what: str) -> Token:
-        if self._peek().kind not in ("name", "string"):
-            raise expected(self._peek(), what)
-        return self._take()
-
-    def _names(self) -> list[Token]:
-        found = [self._name("the name of a tensor")]
-        while self._is_mark(","):
-            self._take()
-            found.append(self._name("the name of a tensor"))
-        return found
-
-    def _is_mark(self, mark: str) -> bool:
-        return self._peek().kind == "mark" and self._peek().text == mark
-
-    def _is_keyword(self, token: Token, word: str) -> bool:
-        return token.kind == "name" and token.text == word
-
-    def _mark(self, mark: str, what: str | None = None) -> Token:
-        if not self._is_mark(mark):
-            raise expected(self._peek(), what or repr(mark))
-        return self._take()
-
-    def _skip_lines(self) -> bool:
-        skipped = False
-        while self._peek().kind == "newline":
-            self._take()
-            skipped = True
-        return skipped
+    def _matched(
+        self, made: Sequence[Tensor], stated: Sequence[StatedResult], head: Token
+    ) -> list[tuple[Tensor, StatedResult]]:
+        if len(made) != len(stated):
+            raise expected(head, f"an operator with {len(stated)} results (this one has {len(made)})")
+        return list(zip(made, stated, strict=True))
