@@ -159,3 +159,51 @@ class OutsideLaxError(WorkbenchError, ValueError):
 
 class NotBuiltError(WorkbenchError, AttributeError):
     """A part of the workbench that has its name but is not built in this version."""
+
+
+class LaunchShapeError(WorkbenchError, ValueError):
+    """Grid, block, cluster or shared memory of a launch are outside what a GPU takes, or contradict the source."""
+
+
+class HostCompileError(WorkbenchError, RuntimeError):
+    """A kernel cannot be built for this computer's processor: no C++ compiler, or its complaint."""
+
+
+class HostRunError(WorkbenchError, RuntimeError):
+    """A kernel misbehaved on the host (race, stray access, deadlock, ...) or was given arguments that do not fit.
+
+    Attributes: kind (what went wrong, "arguments" if it never ran), line (1-based, in the whole source, or None).
+    """
+
+    def __init__(self, message: str, kind: str = "arguments", line: int | None = None) -> None:
+        """Keep kind and line as attributes; `str()` is the message."""
+        super().__init__(message, kind, line)
+        self.message, self.kind, self.line = message, kind, line
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return self.message
+
+
+class KernelCompileError(WorkbenchError, RuntimeError):
+    """NVRTC or nvcc refused a source, or is missing; carries the compiler's lines.
+
+    Attributes: log (the whole log).
+    """
+
+    def __init__(self, message: str, log: str = "") -> None:
+        """Keep the log as an attribute; `str()` is the message."""
+        super().__init__(message, log)
+        self.message, self.log = message, log
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return self.message
+
+
+class LaunchError(WorkbenchError, RuntimeError):
+    """A kernel cannot be loaded or launched: wrong arguments, no GPU, too many resources, a fault on the device."""
+
+
+class WorkerError(WorkbenchError, RuntimeError):
+    """The worker process for the GPU cannot be started or spoken to."""

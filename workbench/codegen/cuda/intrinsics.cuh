@@ -13,6 +13,8 @@
 // - Memory moves are named source_to_destination.
 #pragma once
 
+#ifndef WB_TYPES  // host_shim.h has them from this file already
+#define WB_TYPES
 namespace wb {
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -41,9 +43,10 @@ template <class T, int N> struct alignas(sizeof(T) * N >= 16 ? 16 : sizeof(T) * 
 // streaming: read or written once (loads skip L1 and prefetch 128 B into L2; stores are evicted first).
 enum class Cache { plain, read_only, streaming };
 }  // namespace wb
+#endif
 
 #ifdef __CUDACC__
-#define WB_DEVICE static __device__ __forceinline__
+#define WB_DEVICE __device__ __forceinline__
 // A check of our own index arithmetic: costs nothing on the device, an error with its place on the host.
 #define WB_CHECK_INDEX(index, extent, what) ((void)0)
 // Declares `name`, an unsigned char* to the block's dynamic shared memory, 1024-byte aligned.
@@ -56,7 +59,8 @@ enum class Cache { plain, read_only, streaming };
 #else
 #define WB_CLUSTER(x, y, z)
 #endif
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// 1 where Hopper's instructions may be written (and in nvcc's host pass, which sees the text but compiles none of it).
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define WB_SM90 1
 #else
 #define WB_SM90 0
@@ -137,6 +141,9 @@ WB_DEVICE float fast_rsqrt(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;
 WB_DEVICE float fast_sqrt(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 WB_DEVICE float fast_reciprocal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 WB_DEVICE float fast_tanh(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+// The greater (lesser); NaN if either is NaN, as NumPy's maximum.
+WB_DEVICE float maximum(float x, float y) { float z; asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
+WB_DEVICE float minimum(float x, float y) { float z; asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
 WB_DEVICE float precise_exp(float x) { return expf(x); }
 WB_DEVICE float precise_log(float x) { return logf(x); }
 WB_DEVICE float precise_rsqrt(float x) { return __frsqrt_rn(x); }
