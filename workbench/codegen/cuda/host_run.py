@@ -32,7 +32,7 @@ class HostOptions:
 
     seed: order of threads, warps and blocks. 0 ascending, 1 descending (each warp runs ahead as far as it can),
         others random.
-    instrument: check every access of the kernel, not only those by intrinsics (3 to 6 times slower).
+    instrument: check every access of the kernel, not only those by intrinsics (about twice slower).
     races: look for accesses that no barrier orders.
     keep: indices of writable arguments whose contents the kernel reads; all others are filled with NaN bits first.
     timeout_s: then the run is ended and reported.
