@@ -71,7 +71,9 @@ _EQUATIONS = {
     Style.STANDARD: "softmax(Q @ K) @ V",
     Style.MIRAGE: "(E / sum(E)) @ V, E = exp(Q @ K)",
 }
-_SOURCE = "Ainslie et al., GQA, EMNLP 2023; Dao et al., FlashAttention, and Flash-Decoding, 2023; Mirage OSDI'25, section 8"
+_SOURCE = (
+    "Ainslie et al., GQA, EMNLP 2023; Dao et al., FlashAttention, and Flash-Decoding, 2023; Mirage OSDI'25, section 8"
+)
 
 
 def _attention(
