@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from workbench.ugraph.kernel_graph import KernelGraph
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[Any]  # of float64
 
 
 def silu(x: Floats) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ ODD = [
 HEAVY = {"mha", "moe_expert", "gated_mlp_down"}  # at the default sizes; the smaller ones below stand for them
 
 
-def check(name: str, style: str, given: dict[str, int], rng: np.random.Generator) -> list[KernelGraph]:
+def check(name: str, style: str, given: dict[str, Any], rng: np.random.Generator) -> list[KernelGraph]:
     """Compare every known good graph with the closed form on inputs whose rows differ in scale."""
     program = programs.get(name, style=style, **given)
     graphs = programs.known_good(name, style=style, **given)
@@ -63,7 +65,7 @@ def check(name: str, style: str, given: dict[str, int], rng: np.random.Generator
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(("name", "given"), ODD)
-def test_odd_sizes(name: str, given: dict[str, int], style: str, rng: np.random.Generator) -> None:
+def test_odd_sizes(name: str, given: dict[str, Any], style: str, rng: np.random.Generator) -> None:
     check(name, style, given, rng)
 
 
@@ -80,7 +82,7 @@ def test_default_sizes_in_the_style_of_mirage(name: str, rng: np.random.Generato
 @pytest.mark.parametrize(("name", "given", "shapes"), ROWS)
 @pytest.mark.parametrize("style", STYLES)
 def test_every_row_of_the_benchmarks_fits(
-    name: str, given: dict[str, int], shapes: list[tuple[int, ...]], style: str
+    name: str, given: dict[str, Any], shapes: list[tuple[int, ...]], style: str
 ) -> None:
     for graph in programs.known_good(name, style=style, **given):
         for node in graph.graph_defined:
@@ -108,7 +110,7 @@ def test_two_structures_of_rms_norm() -> None:
 
 def test_keys_are_split_over_blocks_when_few_groups_leave_the_gpu_idle() -> None:
     split, one = programs.known_good("gqa_decode")
-    assert [node.block.grid_dims for node in split.graph_defined][0] == (2, 1, 64)
+    assert split.graph_defined[0].block.grid_dims == (2, 1, 64)
     assert len(one.graph_defined) == 1
     one, split = programs.known_good("gqa_decode", batch=64)  # 128 groups fill it
     assert (len(one.graph_defined), len(split.graph_defined)) == (1, 2)
@@ -120,7 +122,7 @@ def test_partial_sums_are_kept_in_float32() -> None:
 
 
 def test_safe_attention_survives_large_logits(rng: np.random.Generator) -> None:
-    given = {"heads": 1, "rows": 3, "head_dim": 8, "context": 130}
+    given: dict[str, Any] = {"heads": 1, "rows": 3, "head_dim": 8, "context": 130}
     inputs = hard_inputs(programs.get("attention_safe", **given), rng)
     inputs[0] = inputs[0] * 3000
     expected = closed_form("attention_safe", "standard", inputs)
@@ -138,7 +140,7 @@ def test_online_form_has_a_running_maximum_and_the_other_two_kernels() -> None:
 
 
 def test_a_wrong_graph_is_told_from_a_right_one(rng: np.random.Generator) -> None:
-    given = {"batch": 4, "hidden": 12, "out": 5}
+    given: dict[str, Any] = {"batch": 4, "hidden": 12, "out": 5}
     x, gain, w = hard_inputs(programs.get("rms_norm_linear", **given), rng)
     (found,) = evaluate(programs.known_good("rms_norm_linear", **given)[0], [x, gain, w])
     assert relative_error(found, closed_form("rms_norm_linear", "standard", [x, np.ones(12), w])) > 1e-2
