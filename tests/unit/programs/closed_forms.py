@@ -9,19 +9,20 @@ import numpy.typing as npt
 
 from workbench.ugraph.kernel_graph import KernelGraph
 
-Floats = npt.NDArray[Any]  # of float64
+Floats = npt.NDArray[np.float64]
 
 
 def silu(x: Floats) -> Floats:
-    return x / (1 + np.exp(-x))
+    return np.asarray(x / (1 + np.exp(-x)), dtype=np.float64)
 
 
 def over_rms(x: Floats, axis: int = -1, eps: float = 0.0) -> Floats:
-    return x / np.sqrt(np.sum(x * x, axis=axis, keepdims=True) / x.shape[axis] + eps)
+    root = np.sqrt(np.sum(x * x, axis=axis, keepdims=True) / x.shape[axis] + eps)
+    return np.asarray(x / root, dtype=np.float64)
 
 
 def over_length(x: Floats) -> Floats:
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True), dtype=np.float64)
 
 
 def attention(q: Floats, k: Floats, v: Floats) -> Floats:
@@ -65,7 +66,7 @@ def closed_form(name: str, style: str, inputs: list[Floats]) -> Floats:
         case "softmax":
             (x,) = inputs
             weights = np.exp(x - x.max(axis=-1, keepdims=True))
-            return weights / weights.sum(axis=-1, keepdims=True)
+            return np.asarray(weights / weights.sum(axis=-1, keepdims=True), dtype=np.float64)
         case "moe_expert":
             x, a, b = inputs
             return np.stack([np.exp(xe @ ae) @ be for xe, ae, be in zip(x, a, b, strict=True)])

@@ -130,7 +130,7 @@ def test_sizes_are_read_off_the_shapes(name: str) -> None:
     for style in Style:
         graph = programs.get(name, style=style, **sizes(name))
         found, inferred = programs.infer_sizes(name, [tensor.shape for tensor in graph.inputs])
-        assert programs.get(name, style=found, dtype="float16", **inferred).inputs == graph.inputs
+        assert programs.get(name, found, "float16", **inferred).inputs == graph.inputs
         if [tensor.name for tensor in programs.get(name).inputs] != [tensor.name for tensor in graph.inputs]:
             assert found is style
 
