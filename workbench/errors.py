@@ -207,3 +207,7 @@ class LaunchError(WorkbenchError, RuntimeError):
 
 class WorkerError(WorkbenchError, RuntimeError):
     """The worker process for the GPU cannot be started or spoken to."""
+
+
+class DrawingError(WorkbenchError, RuntimeError):
+    """A picture cannot be drawn: no drawing program, or it refuses the graph."""
