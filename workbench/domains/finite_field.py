@@ -15,11 +15,13 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape, broadcast_shapes
 from workbench.domains.field_pairs import PRESETS, FieldPair, field_pair
 from workbench.domains.modular_matmul import matmul
 from workbench.domains.power_table import PowerTable
-from workbench.domains.residues import Mask, Modulus, Residues, array_module, random_residues
+from workbench.domains.random_function import random_function
+from workbench.domains.residues import Mask, Modulus, Residues, random_residues
 from workbench.errors import DTypeError, FieldError, OutsideLaxError, ShapeError
 
 __all__ = [
@@ -149,7 +151,7 @@ class FieldArithmetic:
         exact = exact.astype(object)
         if not all(isinstance(x, int) for x in exact.flat):
             raise DTypeError("encode: an element is no integer; use `const` for fractions")
-        return FieldValue(*(self.xp.asarray((exact % m).astype(np.int64)) for m in (self.pair.p, self.pair.q)))
+        return FieldValue(*(self.xp.asarray(np.asarray(exact % m, dtype=np.int64)) for m in (self.pair.p, self.pair.q)))
 
     # --------------------------------------------------------------------------------------------- arithmetic
     def add(self, a: FieldValue, b: FieldValue) -> FieldValue:
@@ -239,7 +241,17 @@ class FieldArithmetic:
 
     def where(self, mask: Mask, a: FieldValue, b: FieldValue) -> FieldValue:
         """Return a where the mask is True and b elsewhere: the chosen branch of a piecewise operator."""
-        return self._both(a, b, lambda m, x, y: cast(Residues, array_module(x).where(mask, x, y)))
+        return self._both(a, b, lambda m, x, y: cast(Residues, array_namespace(x).where(mask, x, y)))
+
+    def opaque(self, operands: Sequence[FieldValue], key: int) -> FieldValue:
+        """Return a random function of the operands, named by the key, for an operator without meaning in a field.
+
+        It looks at p parts only (arguments that are equal need not both have a q part) and its result has both parts.
+        Equal results where the arguments differ are as rare as for random values: acceptance is sound, a mismatch
+        proves nothing.
+        """
+        arguments = [operand.p for operand in operands]
+        return FieldValue(*(random_function(arguments, 2 * key + i, m) for i, m in enumerate((self._p, self._q))))
 
     # ---------------------------------------------------------------------------------------- faults, comparison
     def take_faults(self) -> tuple[Fault, ...]:
@@ -250,7 +262,7 @@ class FieldArithmetic:
 
     def differs(self, a: FieldValue, b: FieldValue) -> Mask:
         """Return where two values differ on a side that both have, in their broadcast shape."""
-        xp = array_module(a.p)
+        xp = array_namespace(a.p)
         shape = broadcast_shapes([a.shape, b.shape], where="differs")
         mask = xp.asarray(a.p != b.p)
         if a.q is not None and b.q is not None:

@@ -14,8 +14,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import broadcast_shapes
-from workbench.domains.residues import Modulus, Residues, array_module
+from workbench.domains.residues import Modulus, Residues
 from workbench.errors import ShapeError
 
 _FLOAT32_EXACT = 1 << 24
@@ -67,7 +68,7 @@ def matmul(a: Residues, b: Residues, modulus: Modulus) -> Residues:
         raise ShapeError(f"matmul: cannot multiply {a.shape} by {b.shape}; needs (..., m, k) by (..., k, n)")
     lead = broadcast_shapes([a.shape[:-2], b.shape[:-2]], where="matmul")
     shape = (*lead, a.shape[-2], b.shape[-1])
-    xp = array_module(a)
+    xp = array_namespace(a)
     if 0 in shape or a.shape[-1] == 0:
         return cast(Residues, xp.zeros(shape, np.int64))
     if all(extent == 1 for extent in b.shape[:-2]) and lead == a.shape[:-2]:
@@ -84,9 +85,11 @@ def matmul(a: Residues, b: Residues, modulus: Modulus) -> Residues:
 
 def _matmul(a: Residues, b: Residues, modulus: Modulus) -> Residues:
     """Return the product of operands of equal rank, the larger one cut into slabs of columns."""
-    xp = array_module(a)
+    xp = array_namespace(a)
     if a.size > b.size:
-        return cast(Residues, xp.ascontiguousarray(_matmul(b.mT, a.mT, modulus).mT))
+        return cast(
+            Residues, xp.ascontiguousarray(_matmul(b.swapaxes(-1, -2), a.swapaxes(-1, -2), modulus).swapaxes(-1, -2))
+        )
     k, columns = b.shape[-2:]
     plan = _plan(modulus.m, k)
     lead = broadcast_shapes([a.shape[:-2], b.shape[:-2]])
@@ -108,7 +111,7 @@ def _digit_sums(
     stacked: list[npt.NDArray[Any]], b: Residues, chunks: list[slice], plan: _Plan, m: int
 ) -> list[Residues]:
     """Return, per limb of b, the int64 product with the stacked digits: (..., small_limbs * rows, columns)."""
-    xp = array_module(b)
+    xp = array_namespace(b)
     totals: list[Residues] = []
     for number, (left, chunk) in enumerate(zip(stacked, chunks, strict=True)):
         for j, limb in enumerate(_large_limbs(b[..., chunk, :], plan)):
@@ -137,7 +140,7 @@ def _recombine(totals: list[Residues], rows: int, plan: _Plan, modulus: Modulus)
 
 
 def _shift_and_add(high: Residues, bits: int, low: Residues, modulus: Modulus) -> Residues:
-    factor = array_module(high).asarray((1 << bits) % modulus.m)
+    factor = array_namespace(high).asarray((1 << bits) % modulus.m)
     return modulus.add(modulus.multiply(high, factor), low)
 
 

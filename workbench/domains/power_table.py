@@ -10,7 +10,8 @@ from typing import cast
 
 import numpy as np
 
-from workbench.domains.residues import Modulus, Residues, array_module, blockwise
+from workbench.core.namespaces import array_namespace
+from workbench.domains.residues import Modulus, Residues, blockwise
 
 _SMALL_WINDOW = 8  # bits: 256 entries a place, built in tens of microseconds
 _LARGE_WINDOW = 15  # bits: 32768 entries a place; four of them (60-bit exponents) stay in an L2 cache
@@ -33,7 +34,7 @@ class PowerTable:
         """Return base^x modulo m for int64 exponents in [0, order), elementwise."""
         bits = max(1, (self._order - 1).bit_length())
         window = min(bits, _LARGE_WINDOW if exponents.size >= _LARGE_FROM else _SMALL_WINDOW)
-        table = self._table(window, -(-bits // window), array_module(exponents))
+        table = self._table(window, -(-bits // window), array_namespace(exponents))
         mask = np.int64((1 << window) - 1)
 
         def look_up(x: Residues) -> Residues:

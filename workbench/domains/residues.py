@@ -6,7 +6,6 @@ integers and IEEE float64, and only on what NumPy and CuPy have in common; the a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -15,6 +14,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape, broadcast_shapes
 from workbench.domains.field_pairs import MAX_MODULUS_BITS
 from workbench.errors import FieldError
@@ -30,14 +30,6 @@ _LOW_SHIFT = np.uint64(_LOW_BITS)
 _ONE_PRODUCT_BITS = 32  # moduli up to 2^32: a product fits uint64
 _FEW = 16  # up to this many elements Python's own pow is faster than the calls of a vectorised power or inverse
 _WINDOW_BITS = 4
-
-
-def array_module(array: object) -> ModuleType:
-    """Return the module whose functions compute with this array: numpy, or cupy when the array is CuPy's.
-
-    CuPy is looked up among the loaded modules, never imported: an array of it exists only where it is loaded.
-    """
-    return np if isinstance(array, np.ndarray | np.generic) else sys.modules[type(array).__module__.partition(".")[0]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +87,7 @@ class Modulus:
         Products up a binary tree, one inverse at its root, and back down (Montgomery's trick): three
         multiplications an element instead of the 90 or so of a^(m-2).
         """
-        xp = array_module(a)
+        xp = array_namespace(a)
         zero = a == 0
         safe = xp.where(zero, 1, a)
         inverted = blockwise(lambda x: self._inverse(x.reshape(-1)).reshape(x.shape), safe, block=_TREE_BLOCK)
@@ -118,7 +110,7 @@ class Modulus:
 
     def sum(self, a: Residues, axis: int | tuple[int, ...], *, keepdims: bool) -> Residues:
         """Return the sum over axes; up to 2^31 elements a sum."""
-        xp = array_module(a)
+        xp = array_namespace(a)
         axes = (axis,) if isinstance(axis, int) else axis
         count = int(np.prod([a.shape[i] for i in axes], dtype=np.int64))
         if count * (self.m - 1) < 1 << 63:
@@ -129,18 +121,18 @@ class Modulus:
 
     # --------------------------------------------------------------------------- kernels: 1-d and up, in cache
     def _add(self, a: Residues, b: Residues) -> Residues:
-        xp = array_module(a)
+        xp = array_namespace(a)
         total = (a + b).view(np.uint64)
         # total - m wraps to a huge number exactly where total < m, so the minimum is the reduced one.
         return cast(Residues, xp.minimum(total, total - np.uint64(self.m)).view(np.int64))
 
     def _negate(self, a: Residues) -> Residues:
-        xp = array_module(a)
+        xp = array_namespace(a)
         negative = (-a).view(np.uint64)
         return cast(Residues, xp.minimum(negative, negative + np.uint64(self.m)).view(np.int64))
 
     def _subtract(self, a: Residues, b: Residues) -> Residues:
-        xp = array_module(a)
+        xp = array_namespace(a)
         difference = (a - b).view(np.uint64)
         return cast(Residues, xp.minimum(difference, difference + np.uint64(self.m)).view(np.int64))
 
@@ -154,7 +146,7 @@ class Modulus:
             quotient *= modulus
             product -= quotient
             return product.view(np.int64)
-        xp = array_module(a)
+        xp = array_namespace(a)
         if a.size < b.size:
             a, b = b, a  # split the smaller operand
         ua, ub = a.view(np.uint64), b.view(np.uint64)
@@ -175,7 +167,7 @@ class Modulus:
         return cast(Residues, xp.minimum(rest, rest - modulus).view(np.int64))
 
     def _power(self, a: Residues, exponent: int) -> Residues:
-        xp = array_module(a)
+        xp = array_namespace(a)
         if exponent == 0:
             return cast(Residues, xp.ones_like(a))
         if exponent.bit_length() <= 2 * _WINDOW_BITS:  # a table of powers would cost more than it saves
@@ -204,7 +196,7 @@ class Modulus:
 
     def _inverse(self, a: Residues) -> Residues:
         """Return the inverses of a: (n,), no zeros."""
-        xp = array_module(a)
+        xp = array_namespace(a)
         if a.size <= _FEW:
             return cast(Residues, xp.asarray([pow(x, -1, self.m) for x in a.tolist()], dtype=np.int64))
         half = a.size // 2
@@ -228,7 +220,7 @@ def blockwise(kernel: Callable[..., Residues], *operands: Residues, block: int =
     shape: Shape = operands[0].shape if len(operands) == 1 else broadcast_shapes([x.shape for x in operands])
     rank = max(len(shape), 1)
     full = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in operands]
-    xp = array_module(operands[0])
+    xp = array_namespace(operands[0])
     if xp is not np or np.prod(shape, dtype=np.int64) <= block:
         return kernel(*full).reshape(shape)
     out = np.empty(shape, np.int64)
