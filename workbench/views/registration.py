@@ -1,0 +1,24 @@
+"""Which classes are shown how. Invariant: only the doors call this, once, before the first rich display."""
+
+from __future__ import annotations
+
+from workbench.display import register_formatter
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.views.html import graph_html
+from workbench.views.svg import graph_svg
+
+
+def register_views() -> None:
+    """Let kernel graphs show themselves as a picture, with tables where HTML is shown."""
+    register_formatter("image/svg+xml", KernelGraph, _svg)
+    register_formatter("text/html", KernelGraph, _html)
+
+
+def _svg(graph: object) -> str:
+    assert isinstance(graph, KernelGraph)
+    return graph_svg(graph)
+
+
+def _html(graph: object) -> str:
+    assert isinstance(graph, KernelGraph)
+    return graph_html(graph)
