@@ -41,7 +41,8 @@ class CupyNvrtc:
                 return b"", str(self._module.getProgramLog(program)), False
             read = self._module.getCUBIN if target == "cubin" else self._module.getPTX
             output = read(program)
-            return output.encode() if isinstance(output, str) else output, str(self._module.getProgramLog(program)), True
+            data = output.encode() if isinstance(output, str) else bytes(output)
+            return data, str(self._module.getProgramLog(program)), True
         finally:
             self._module.destroyProgram(program)
 
@@ -61,8 +62,8 @@ class BindingsNvrtc:
 
     def _text(self, program: Any, size: Any, read: Any) -> bytes:
         buffer = b" " * self._value(size(program))
-        self._value(read(program, buffer), 0)
-        return buffer
+        self._value(read(program, buffer), 0)  # fills the buffer
+        return bytes(buffer)
 
     def compile(self, source: str, options: Sequence[str], target: str) -> tuple[bytes, str, bool]:
         """Return output, log, and whether it compiled."""

@@ -97,7 +97,9 @@ def pack_arguments(
     Raises: HostRunError when number, kind or element size do not fit the kernel's parameters.
     """
     if len(arguments) != len(parameters) or len(arguments) > MAX_ARGUMENTS:
-        raise HostRunError(f"{kernel} takes {len(parameters)} arguments (at most {MAX_ARGUMENTS}), got {len(arguments)}")
+        raise HostRunError(
+            f"{kernel} takes {len(parameters)} arguments (at most {MAX_ARGUMENTS}), got {len(arguments)}"
+        )
     lines, data = [], []
     for index, (parameter, value) in enumerate(zip(parameters, arguments, strict=True)):
         where = f"{kernel}: argument {index}"

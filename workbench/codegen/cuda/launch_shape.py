@@ -66,7 +66,9 @@ def check_attributes(source: str, launch: LaunchShape) -> None:
     Attributes written with names instead of numbers are not compared.
     Raises: LaunchShapeError where they disagree: on a GPU the launch would fail or run with another cluster.
     """
-    declared = re.search(rf"__global__([^;{{}}()]*(?:\([^()]*\)[^;{{}}()]*)*?)\b{re.escape(launch.kernel)}\s*\(", source)
+    declared = re.search(
+        rf"__global__([^;{{}}()]*(?:\([^()]*\)[^;{{}}()]*)*?)\b{re.escape(launch.kernel)}\s*\(", source
+    )
     if declared is None:
         return
     attributes = declared.group(1)
