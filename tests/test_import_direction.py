@@ -23,7 +23,7 @@ RANKS: list[list[tuple[str, ...]]] = [
     [("pipeline",)],
     [("views",)],
     [("widgets",)],
-    [("cli", "", "__main__")],
+    [("cli", "commands", "", "__main__")],
 ]
 
 # libraries that only one place may import

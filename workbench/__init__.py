@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from workbench.ugraph.builder import ThreadBuilder as ThreadBuilder
     from workbench.ugraph.kernel_graph import KernelGraph as KernelGraph
     from workbench.ugraph.nodes import AccumulatorKind as AccumulatorKind
+    from workbench.ugraph.serialize import dumps as dumps
+    from workbench.ugraph.serialize import load as load
+    from workbench.ugraph.serialize import loads as loads
+    from workbench.ugraph.serialize import save as save
+    from workbench.ugraph.text import parse_graph as parse_graph
     from workbench.ugraph.thread_graph import ThreadGraph as ThreadGraph
     from workbench.ugraph.value import abs as abs
     from workbench.ugraph.value import add as add
@@ -90,6 +95,8 @@ _PLACES = {
     "dumps": "workbench.ugraph.serialize",
     "evaluate": "workbench.interpret",
     "load": "workbench.ugraph.serialize",
+    "loads": "workbench.ugraph.serialize",
+    "parse_graph": "workbench.ugraph.text",
     "program": "workbench.ugraph.tracing",
     "save": "workbench.ugraph.serialize",
     "trace": "workbench.ugraph.tracing",

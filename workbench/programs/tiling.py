@@ -53,7 +53,7 @@ def parts(extent: int, tile: int) -> int:
 
 def even_parts(extent: int, tile: int) -> int:
     """Return the smallest number of equal parts of at most `tile` elements each."""
-    return next(count for count in range(-(-extent // tile), extent + 1) if extent % count == 0)
+    return next(extent // length for length in range(min(tile, extent), 0, -1) if extent % length == 0)
 
 
 def shared_bytes_at_most(block: BlockGraph) -> Bytes:

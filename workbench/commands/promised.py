@@ -1,0 +1,82 @@
+"""Commands whose names and arguments are fixed but which this version does not have yet.
+
+Invariant: a command leaves this table when it gets a module of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from workbench.commands.answer import Answer, Call
+from workbench.errors import NotBuiltError
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="two files to compare, or one with --program")
+    parser.add_argument("--program", metavar="NAME", help="compare with this program; sizes are inferred from the file")
+
+
+def _search(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", metavar="PROGRAM")
+    parser.add_argument("--max-block-ops", type=int, metavar="N")
+    parser.add_argument("--mapping", choices=["axes", "enumerate"])
+    parser.add_argument("--pruners", metavar="A,B")
+    parser.add_argument("--workers", type=int, metavar="N")
+    parser.add_argument("--record", metavar="FILE")
+
+
+def _optimize(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", metavar="PROGRAM")
+    parser.add_argument("--device", metavar="NAME")
+    parser.add_argument("--budget", type=float, metavar="SECONDS")
+    parser.add_argument("--out", metavar="DIR")
+    parser.add_argument("--fresh", action="store_true")
+
+
+def _emit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="PROGRAM_OR_GRAPH_OR_RUN")
+    parser.add_argument("--arch", metavar="NAME")
+    parser.add_argument("-o", "--out", metavar="DIR")
+
+
+def _measure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", nargs="?", metavar="PROGRAM")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--out", metavar="FILE")
+
+
+def _replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN")
+
+
+def _lab(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("notebook", nargs="?", metavar="NOTEBOOK")
+
+
+_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "verify": _verify,
+    "search": _search,
+    "optimize": _optimize,
+    "emit": _emit,
+    "measure": _measure,
+    "replay": _replay,
+    "lab": _lab,
+}
+
+
+class Promised:
+    """The command of a name that is not built yet; it has the shape of a command module."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+        _ARGUMENTS[self.name](parser)
+
+    def run(self, call: Call) -> Answer:
+        """Raises: NotBuiltError, always."""
+        raise NotBuiltError(
+            f"the command {self.name} is not built yet in this version; see workbench --help for those that are"
+        )
