@@ -71,7 +71,7 @@ def matmul(a: Residues, b: Residues, modulus: Modulus) -> Residues:
     xp = array_namespace(a)
     if 0 in shape or a.shape[-1] == 0:
         return cast(Residues, xp.zeros(shape, np.int64))
-    if all(extent == 1 for extent in b.shape[:-2]) and lead == a.shape[:-2]:
+    if all(extent == 1 for extent in b.shape[:-2]):
         # One right operand for the whole batch: rows of one product, not many small products.
         rows = a.reshape(-1, a.shape[-1])
         return _matmul(rows, b.reshape(b.shape[-2:]), modulus).reshape(shape)

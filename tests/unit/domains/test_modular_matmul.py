@@ -9,10 +9,23 @@ from workbench.domains.modular_matmul import matmul
 from workbench.domains.residues import Modulus, Residues, random_residues
 from workbench.errors import ShapeError
 
-# 3 and 2^23 + 9 reach float32 and the widest single dgemm, 2^31 - 1 and 2^45 + 59 digits that are just full.
+# Beside the presets: float32, the widest single dgemm, and digits that are just full or just one more (31, 32, 33, 47 to
+# 49 bits). The product asks for no prime.
 MODULI = sorted(
     {m for pair in PRESETS.values() for m in (pair.p, pair.q)}
-    | {3, 2**21 - 9, 2**22 - 3, 2**23 + 9, 2**31 - 1, 2**32 - 5, 2**45 + 59, 2**47 + 5, 2**61 - 1}
+    | {
+        3,
+        2**21 - 9,
+        2**22 - 3,
+        2**23 + 9,
+        2**31 - 1,
+        2**32 - 5,
+        2**33 - 9,
+        2**47 - 115,
+        2**48 - 59,
+        2**49 - 81,
+        2**61 - 1,
+    }
 )
 
 
@@ -22,12 +35,32 @@ def python_matmul(a: Residues, b: Residues, m: int) -> list[object]:
 
 
 @pytest.mark.parametrize("m", MODULI)
-def test_largest_elements_over_a_long_axis(m: int) -> None:
-    """All entries m - 1 over 5000 terms: (m - 1)^2 = 1 mod m, so the sum is 5000 mod m, by Python integers too."""
-    a, b = np.full((3, 5000), m - 1, np.int64), np.full((5000, 4), m - 1, np.int64)
+@pytest.mark.parametrize("below", [1, 2])  # m - 1 is even, so its sums round to nothing; m - 2 is odd
+@pytest.mark.parametrize("terms", [329, 601, 5000, 10_001])
+def test_largest_elements_over_a_long_axis(m: int, below: int, terms: int) -> None:
+    """All entries m - 1, or all m - 2: the sum is that of (-1)^2, or (-2)^2, and Python integers agree."""
+    a, b = np.full((3, terms), m - below, np.int64), np.full((terms, 4), m - below, np.int64)
     got = matmul(a, b, Modulus(m))
-    assert set(got.reshape(-1).tolist()) == {5000 % m}
-    assert got.tolist() == python_matmul(a, b, m)
+    assert set(got.reshape(-1).tolist()) == {terms * below**2 % m}
+    assert got[:1, :1].tolist() == python_matmul(a[:1], b[:, :1], m)
+
+
+@pytest.mark.parametrize("m", MODULI)
+@pytest.mark.parametrize("terms", [63, 127, 128, 129, 1023])
+def test_full_digits_of_both_operands(m: int, terms: int, rng: np.random.Generator) -> None:
+    """Elements put together from the largest, the smallest and the middle 16-bit and 31-bit digits."""
+
+    def pile(shape: tuple[int, int], bits: int) -> Residues:
+        turns = [0, 1, (1 << bits - 1) - 1, 1 << bits - 1, (1 << bits - 1) + 1, (1 << bits) - 1]
+        digits = [rng.choice(turns[-3:] if i % 2 else turns, shape) << bits * i for i in range(-(-61 // bits))]
+        return np.asarray(sum(digits) & (1 << m.bit_length() - 1) - 1 | (1 << m.bit_length() - 1) % m, np.int64) % m
+
+    a, b = pile((3, terms), 16), pile((terms, 4), 31)
+    assert matmul(a, b, Modulus(m)).tolist() == python_matmul(a, b, m)
+    a, b = pile((3, terms), 31), pile((terms, 2), 16)
+    assert matmul(a, b, Modulus(m)).tolist() == python_matmul(a, b, m)
+    a, b = np.full((1, terms), 0xFFFF0000 % m, np.int64), np.full((terms, 1), 0x7FFFFFFF % m, np.int64)
+    assert matmul(a, b, Modulus(m)).tolist() == python_matmul(a, b, m)
 
 
 @pytest.mark.parametrize("m", MODULI)
@@ -80,11 +113,13 @@ def test_slabs_and_batches_do_not_change_the_result(
 
 
 @pytest.mark.parametrize("m", [2147024879, 2305843009207177439])
-def test_a_sum_longer_than_int64_holds_unreduced(m: int) -> None:
-    """80,000 terms are more chunks than may be added up before a reduction."""
-    terms = (modular_matmul._INT64_CHUNKS + 100) * 128
-    a = np.full((1, terms), m - 1, np.int64)
-    assert matmul(a, a.T, Modulus(m)).tolist() == [[terms]]
+@pytest.mark.parametrize("small", [0x8000, 0x7FFF])
+def test_a_sum_longer_than_int64_holds_unreduced(m: int, small: int) -> None:
+    """Digits of -2^15 or 2^15 - 1 times 2^31 - 1: over 1200 chunks of 128 terms their sum passes 2^63."""
+    terms = 1200 * 128
+    assert terms * small * (2**31 - 1) > 2**63
+    a, b = np.full((1, terms), small, np.int64), np.full((terms, 1), 2**31 - 1, np.int64) % m
+    assert matmul(a, b, Modulus(m)).tolist() == [[terms * small * ((2**31 - 1) % m) % m]]
 
 
 def test_random_entries_of_a_wide_product(rng: np.random.Generator) -> None:

@@ -193,12 +193,17 @@ def test_random_residues_are_uniform(m: int, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("m", [3 * 2**30, 2**32 - 5, 3 * 2**59, 5 * 2**58])
 def test_random_residues_that_are_often_drawn_again_are_uniform(m: int, rng: np.random.Generator) -> None:
-    """The moduli reject up to half of the words; each of eight equal intervals gets its share."""
+    """The moduli reject up to half of the words; eight equal intervals, and the residues modulo 3, get their share.
+
+    Without drawing again, a third of the elements modulo 3 * 2^30 would come twice as often as the others.
+    """
     drawn = random_residues(rng, (64_000,), m)
     assert drawn.min() >= 0
     assert drawn.max() < m
     counts = np.bincount(drawn // -(-m // 8), minlength=8)
     assert float(((counts - 8000.0) ** 2 / 8000.0).sum()) < 24.3  # chi-square, 7 degrees of freedom, 0.1 percent
+    thirds = np.bincount(drawn % 3, minlength=3)
+    assert float(((thirds - 64000 / 3) ** 2 / (64000 / 3)).sum()) < 13.8  # 2 degrees of freedom
 
 
 def test_random_residues_repeat_with_the_seed() -> None:
