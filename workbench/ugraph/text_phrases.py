@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,14 +11,13 @@ from workbench.core.layouts import Strides
 from workbench.core.shapes import Shape
 from workbench.core.tensors import RaggedSplit
 from workbench.ops.spec import AttributeValue
+from workbench.ugraph.exact_number import exact_number
 from workbench.ugraph.inference import GRID_AXES, LOOP
 from workbench.ugraph.location import located
 from workbench.ugraph.text_tokens import Token, expected, tokens
 
 MAX_DIGITS = 18  # extents, counts and positions; constants may be longer
 _CUT_AXES = {**{name: axis for axis, name in enumerate(GRID_AXES)}, "loop": LOOP}
-_LONGEST_NUMBER, _LARGEST_EXPONENT = 2000, 500  # a decimal such as 1e-999999999 must not fill the memory
-_DECIMAL = re.compile(r"-?\d+(?:\.\d+)?(?:[eE](?P<exponent>[+-]?\d+))?(?:/(?P<denominator>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +97,10 @@ class Phrases:
 
     def _number(self) -> int | Fraction:
         token = self._next("number", "a number, a quoted word or '('")
-        found = _DECIMAL.fullmatch(token.text)
-        assert found is not None
-        exponent, denominator = found["exponent"] or "0", found["denominator"] or "1"
-        too_long = len(token.text) > _LONGEST_NUMBER or len(exponent) > 5 or abs(int(exponent)) > _LARGEST_EXPONENT
-        if too_long or not int(denominator):
-            raise expected(token, f"a number of at most {_LONGEST_NUMBER} digits, with a denominator above 0")
-        if found["exponent"] is None and "." not in token.text and found["denominator"] is None:
-            return int(token.text)
-        numerator, _, _ = token.text.partition("/")
-        return Fraction(numerator) / int(denominator)
+        try:
+            return exact_number(token.text)
+        except ValueError as error:
+            raise expected(token, f"an exact number ({error})") from None
 
     def _integer(self) -> int:
         token = self._next("number", "a whole number")
