@@ -58,3 +58,8 @@ def shape_text(tensor: Tensor) -> str:
 def type_text(tensor: Tensor) -> str:
     """Return data type and shape: `float16 16×64`."""
     return f"{tensor.dtype} {shape_text(tensor)}"
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, each shown as U+FFFD: XML cannot hold them, and a label is one line."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)

@@ -121,13 +121,14 @@ def view_graph(
         raise UsageError(f"max_nodes is {max_nodes}; give at least {_FEWEST_NODES}, or None to show all nodes")
     folded = set(collapse) if max_nodes is None else clusters_to_collapse(graph, max_nodes, set(collapse))
     view = _Collector(graph, folded).view()
+    wished_only = folded == set(collapse)
     if max_nodes is not None and len(view.nodes) > max_nodes:
-        view = _without_middle(view, max_nodes)
+        view, wished_only = _without_middle(view, max_nodes), False
     if not view.hidden:
         return view
     total = sum(node.kind is not Kind.HIDDEN for node in view.nodes) + view.hidden
-    cure = "expand the boxes" if folded == set(collapse) else f"raise max_nodes (now {max_nodes})"
-    note = f"{view.hidden} of {total} nodes are hidden in the dashed boxes; {cure} to see them"
+    cure = "expand them" if wished_only else f"raise max_nodes (now {max_nodes})"
+    note = f"{view.hidden} of {total} nodes are hidden in the dashed boxes; {cure} to see all"
     return replace(view, notes=(note,))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.views.graph_labels import printable
 from workbench.views.graph_view import DEFAULT_MAX_NODES, ClusterView, GraphView, NodeView, view_graph
 from workbench.views.palette import LEVEL_WORDS
 from workbench.views.svg import Theme, graph_svg
@@ -62,11 +63,13 @@ def _heading(cluster: ClusterView) -> str:
 
 def _table(title: str, nodes: Sequence[NodeView], *, hidden: int, max_rows: int) -> str:
     count = len(nodes) + hidden
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(node))}</tr>\n" for node in nodes)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(printable(cell))}</td>' for cell in _cells(node))}</tr>\n" for node in nodes
+    )
     notice = f"<p>{hidden} of {count} nodes are not listed; raise max_rows (now {max_rows}).</p>\n" if hidden else ""
     head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
     return (
-        f"<details><summary>{escape(title)}: {count} nodes</summary>\n"
+        f"<details><summary>{escape(printable(title))}: {count} nodes</summary>\n"
         f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table>\n{notice}</details>\n"
     )
 

@@ -15,7 +15,7 @@ from typing import Literal
 from workbench.core.levels import Level
 from workbench.errors import UsageError
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.views.graph_labels import RAGGED, REPLICA
+from workbench.views.graph_labels import RAGGED, REPLICA, printable
 from workbench.views.graph_view import (
     DEFAULT_MAX_NODES,
     ClusterView,
@@ -35,7 +35,7 @@ _SVG = "http://www.w3.org/2000/svg"
 _FONT = "Helvetica"  # the drawing programs know its widths; the picture names its usual stand-ins too
 _FONT_FAMILY = "Helvetica,Arial,Liberation Sans,sans-serif"
 # Texts are measured larger than they are drawn, since the reader's font may be wider than Helvetica (DejaVu Sans is).
-_MEASURED_POINTS = {"node": 12.5, "edge": 10.5, "cluster": 12.5, "graph": 10.5}
+_MEASURED_POINTS = {"node": 12.5, "edge": 10.5, "cluster": 13.5, "graph": 10.5}
 _TITLE_POINTS, _LINE_POINTS = 10.5, 9.0
 _LONGEST_TEXT = 48  # characters of one label line; longer ones end in an ellipsis, the tooltip has the whole
 _MAP_LEGEND = (
@@ -135,7 +135,7 @@ def _node_role(node: NodeView) -> Role:
 
 
 def _edge(number: int, edge: EdgeView) -> str:
-    lines = [text for text in (edge.shape, *edge.maps) if text]
+    lines = [f" {text} " for text in (edge.shape, *edge.maps) if text]  # the blanks keep neighbours apart
     return f'"{edge.source}" -> "{edge.target}" [id="edge-{number}" class="tensor" label={_label(lines)}];'
 
 
@@ -147,10 +147,10 @@ def _label(lines: Sequence[str], *, left: bool = False, limit: int | None = _LON
 
 def _escaped(text: str, limit: int | None) -> str:
     """Return a text that DOT draws letter by letter: no escapes, no entities, control characters shown as U+FFFD."""
-    shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
+    shown = printable(text)
     if limit is not None and len(shown) > limit:
         shown = shown[: limit - 1] + "…"
-    return shown.replace("&", "&amp;").replace("\\", "&#92;").replace('"', "&quot;")
+    return shown.replace("&", "&amp;").replace("\\", "\\\\").replace('"', "&quot;")
 
 
 # ------------------------------------------------------------------------------------------------------------- to SVG
@@ -168,7 +168,8 @@ def _finish(drawn: str, view: GraphView, prefix: str, theme: Theme) -> str:
         group.set("id", f"{prefix}-{key}" if what in ("node", "edge", "cluster") else f"{prefix}-part-{number}")
         tooltip = group.find(f"{{{_SVG}}}title")
         if tooltip is not None:
-            tooltip.text = tooltips.get(key, _kernel_lines(view)[0])
+            lines = tooltips.get(key) or _kernel_lines(view)
+            tooltip.text = "\n".join(printable(line) for line in lines if line)
         for position, text in enumerate(group.findall(f"{{{_SVG}}}text")):
             is_title = position == 0 and what in ("node", "cluster")
             text.set("font-size", f"{_TITLE_POINTS if is_title else _LINE_POINTS:.2f}")
@@ -181,7 +182,7 @@ def _finish(drawn: str, view: GraphView, prefix: str, theme: Theme) -> str:
     for text in titles:
         picture.append(text)  # above the edges that cross them
     for name, value in {
-        "id": prefix, "class": "workbench-graph", "role": "img", "aria-label": _summary(view)
+        "id": prefix, "class": "workbench-graph", "role": "img", "aria-label": printable(_summary(view))
     }.items():  # fmt: skip
         root.set(name, value)
     style = ElementTree.Element(f"{{{_SVG}}}style")
@@ -207,20 +208,14 @@ def _summary(view: GraphView) -> str:
     return f"µGraph {view.name or 'without a name'}: {shown} nodes, {len(view.edges)} edges, {view.hidden} nodes hidden"
 
 
-def _tooltips(view: GraphView) -> dict[str, str]:
-    tips = {"cluster-kernel": view.name or "kernel graph"}
-    tips |= {f"cluster-{cluster.id}": _cluster_tip(cluster) for cluster in view.clusters}
+def _tooltips(view: GraphView) -> dict[str, list[str]]:
+    tips = {f"cluster-{cluster.id}": [cluster.title, *cluster.lines] for cluster in view.clusters}
     for node in view.nodes:
         wiring = f"{', '.join(node.operands)} → {', '.join(node.results)}" if node.operands or node.results else ""
-        parts = [f"{node.kind.value}: {node.title}", wiring, node.place]
-        tips[f"node-{node.id}"] = "\n".join(part for part in parts if part)
+        tips[f"node-{node.id}"] = [f"{node.kind.value}: {node.title}", wiring, node.place]
     for number, edge in enumerate(view.edges):
-        tips[f"edge-{number}"] = "\n".join(part for part in (f"{edge.tensor} {edge.shape}".strip(), *edge.maps) if part)
+        tips[f"edge-{number}"] = [f"{edge.tensor} {edge.shape}".strip(), *edge.maps]
     return tips
-
-
-def _cluster_tip(cluster: ClusterView) -> str:
-    return "\n".join((cluster.title, *cluster.lines))
 
 
 def _style(prefix: str, theme: Theme) -> str:
