@@ -59,8 +59,9 @@ def test_full_digits_of_both_operands(m: int, terms: int, rng: np.random.Generat
     assert matmul(a, b, Modulus(m)).tolist() == python_matmul(a, b, m)
     a, b = pile((3, terms), 31), pile((terms, 2), 16)
     assert matmul(a, b, Modulus(m)).tolist() == python_matmul(a, b, m)
-    a, b = np.full((1, terms), 0xFFFF0000 % m, np.int64), np.full((terms, 1), 0x7FFFFFFF % m, np.int64)
-    assert matmul(a, b, Modulus(m)).tolist() == python_matmul(a, b, m)
+    for left, right in ((0xFFFF0000, 0x7FFFFFFF), (0x7FFF7FFF, m - 2)):
+        a, b = np.full((1, terms), left % m, np.int64), np.full((terms, 1), right % m, np.int64)
+        assert matmul(a, b, Modulus(m)).tolist() == python_matmul(a, b, m)
 
 
 @pytest.mark.parametrize("m", MODULI)
