@@ -147,7 +147,9 @@ def _draw_all(out: Path, program: KernelGraph, graphs: list[KernelGraph], call: 
 
 
 def _operators(graph: KernelGraph) -> str:
-    return f"{len(graph.nodes)} kernels: " + ", ".join(kernel_node_name(node).split()[0] for node in graph.nodes)
+    return f"{len(graph.nodes)} kernel{'s' * (len(graph.nodes) > 1)}: " + ", ".join(
+        kernel_node_name(node).split()[0] for node in graph.nodes
+    )
 
 
 def _launches(graph: KernelGraph) -> list[Json]:
@@ -162,7 +164,8 @@ def _words(graph: KernelGraph) -> list[str]:
     for node in graph.nodes:
         if isinstance(node, GraphDefinedNode):
             grid = "x".join(str(count) for count in node.block.grid_dims)
-            words.append(f"{node.name} on {grid} blocks, {node.block.forloop_range} iterations")
+            loop = f"{node.block.forloop_range} iterations" if node.block.forloop_range > 1 else "no loop"
+            words.append(f"{node.name} on {grid} blocks, {loop}")
         else:
             words.append(f"library {node.op}")
     return words

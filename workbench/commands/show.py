@@ -82,7 +82,8 @@ def run(call: Call) -> Answer:
     }
     lines = [text, "", _summary(graph, levels)]
     if len(graphs) > 1:
-        lines.append(f"graph {index} of {len(graphs)}; --index chooses another")
+        option = "--index" if arguments.known_good is None else "--known-good"
+        lines.append(f"graph {index} of {len(graphs)}, counted from 0; {option} N chooses another")
     if out is not None:
         lines.append(f"written to {out}")
     return Answer("\n".join(lines), values)
