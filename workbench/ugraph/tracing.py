@@ -150,19 +150,16 @@ class TracedProgram:
     @overload
     def __call__(self, *, dtype: DType | str = DType.FLOAT16, **sizes: object) -> KernelGraph: ...
     @overload
-    def __call__(self, first: Value, /, *tensors: Value, **options: object) -> object: ...
-    def __call__(
-        self, first: Value | None = None, /, *tensors: Value, dtype: object = DType.FLOAT16, **sizes: object
-    ) -> object:
+    def __call__(self, *tensors: Value, **options: object) -> object: ...
+    def __call__(self, *tensors: Value, **sizes: object) -> object:
         """Return the kernel graph at these sizes (`f(b=16, h=4096, d=4096, dtype="float16")`).
 
         Given traced tensors, it returns what the function makes of them: programs can call programs.
         Raises: UsageError for a missing or unknown size, ShapeError for one that is no positive integer.
         """
-        if first is not None:
-            return self._fn(first, *tensors, **sizes)
-        if any(isinstance(size, Value) for size in sizes.values()):
-            return self._fn(**sizes)
+        if tensors or any(isinstance(size, Value) for size in sizes.values()):
+            return self._fn(*tensors, **sizes)
+        dtype = sizes.pop("dtype", DType.FLOAT16)
         if not isinstance(dtype, DType | str):
             raise UsageError(f"program {self.name}: dtype {dtype!r} is no data type; give its name")
         return self.graph(dtype=dtype, **sizes)
