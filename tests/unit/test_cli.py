@@ -1,4 +1,7 @@
-"""The command line: what each command answers, exit codes, and that a mistake is one line and never a traceback."""
+"""The command line: what each command answers, exit codes, and that a mistake is one line and never a traceback.
+
+Long because every command shares the fixtures.
+"""
 
 from __future__ import annotations
 

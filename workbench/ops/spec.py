@@ -1,6 +1,7 @@
 """What an operator is: one frozen record with everything the passes must agree on.
 
 Invariant: a rule is a required field, so a hole fails `mypy` and import, never a run (STYLE 2.2).
+Long because the record and the closed types of its fields are read together.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Building µGraphs by hand: one builder per level. Invariant: a builder infers every tensor; the user never states a tile.
 
+Long because the three builders mirror each other method by method.
+
 kernel = KernelBuilder("rms")
 X, W = kernel.input("X", (16, 4096)), kernel.input("W", (4096, 4096))
 block = kernel.block(X, W, grid=(64,), loop=64)
