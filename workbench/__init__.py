@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from workbench.ugraph.serialize import save as save
     from workbench.ugraph.text import parse_graph as parse_graph
     from workbench.ugraph.thread_graph import ThreadGraph as ThreadGraph
+    from workbench.ugraph.tracing import program as program
+    from workbench.ugraph.tracing import trace as trace
     from workbench.ugraph.value import abs as abs
     from workbench.ugraph.value import add as add
     from workbench.ugraph.value import broadcast as broadcast

@@ -70,8 +70,8 @@ def _one_kernel(instance: Instance, tiles: Tiles, prepare: Prepare) -> KernelGra
     q_tile, k_tile, v_tile = prepare(_load(block, (q, k, v)))
     weights = exp(q_tile @ k_tile)
     block.save(block.accumulate(weights @ v_tile) / block.accumulate(weights, "sum_dim"), omap=(0, 1))
-    kernel.output(*block.finish(name="attention"))
-    return kernel.build()
+    block.finish(name="attention")
+    return instance.finish(kernel)
 
 
 def _split_kernels(instance: Instance, tiles: Tiles, splits: int, prepare: Prepare) -> KernelGraph:
@@ -91,11 +91,11 @@ def _split_kernels(instance: Instance, tiles: Tiles, splits: int, prepare: Prepa
     partial = block.finish(
         names=["split_products", "split_sums"], dtypes=["float32", "float32"], name="attention_of_split"
     )
-    kernel.output(_combine(kernel, instance, partial))
-    return kernel.build()
+    _combine(kernel, instance, partial)
+    return instance.finish(kernel)
 
 
-def _combine(kernel: KernelBuilder, instance: Instance, partial: tuple[Value, ...]) -> Value:
+def _combine(kernel: KernelBuilder, instance: Instance, partial: tuple[Value, ...]) -> None:
     """Add the kernel that sums products and weights over the splits and divides; few rows a block keep it in memory."""
     products, sums = partial
     row_bytes = 4 * (products.shape[-1] + sums.shape[-1] + 2 * instance["head_dim"] + 1)
@@ -103,8 +103,7 @@ def _combine(kernel: KernelBuilder, instance: Instance, partial: tuple[Value, ..
     block = kernel.block(products, sums, grid=(products.shape[0], parts(instance["rows"], rows)))
     product, total = block.load(products, imap=(0, 1)), block.load(sums, imap=(0, 1))
     block.save(sum_to_columns(product, instance["head_dim"]) / value.sum(total), omap=(0, 1))
-    (result,) = block.finish(dtypes=[instance.dtype], name="combination")
-    return result
+    block.finish(name="combination")
 
 
 def _maximum_first(instance: Instance, tiles: Tiles) -> KernelGraph:
@@ -120,8 +119,8 @@ def _maximum_first(instance: Instance, tiles: Tiles) -> KernelGraph:
     q_tile, k_tile, v_tile = _load(block, (q, k, v))
     weights = exp(q_tile @ k_tile - block.load(largest, imap=(0, 1)))
     block.save(block.accumulate(weights @ v_tile) / block.accumulate(weights, "sum_dim"), omap=(0, 1))
-    kernel.output(*block.finish(dtypes=[instance.dtype], name="attention"))
-    return kernel.build()
+    block.finish(name="attention")
+    return instance.finish(kernel)
 
 
 def _online(instance: Instance, tiles: Tiles) -> KernelGraph:
@@ -134,5 +133,5 @@ def _online(instance: Instance, tiles: Tiles) -> KernelGraph:
     weights, rescale = exp(logits - largest), exp(shift)
     product = block.accumulate(weights @ v_tile, "rescale", rescale=rescale)
     block.save(product / block.accumulate(value.sum(weights), "rescale", rescale=rescale), omap=(0, 1))
-    kernel.output(*block.finish(name="attention"))
-    return kernel.build()
+    block.finish(name="attention")
+    return instance.finish(kernel)

@@ -39,8 +39,8 @@ def _gate_block(
 
 def _one_kernel(instance: Instance, tiles: Tiles) -> KernelGraph:
     kernel, inputs = instance.start()
-    kernel.output(_gate_block(kernel, instance, inputs, "out", tiles))
-    return kernel.build()
+    _gate_block(kernel, instance, inputs, "out", tiles)
+    return instance.finish(kernel)
 
 
 def _two_kernels(instance: Instance, tiles: Tiles, *, library_matmul: bool) -> KernelGraph:
@@ -48,15 +48,15 @@ def _two_kernels(instance: Instance, tiles: Tiles, *, library_matmul: bool) -> K
     kernel, (x, w1, w2, w3) = instance.start()
     inner = _gate_block(kernel, instance, (x, w1, w2), "inner", tiles)
     if library_matmul:
-        kernel.output(inner @ w3)
-        return kernel.build()
+        kernel.apply("matmul", inner, w3)
+        return instance.finish(kernel)
     columns, rows = parts(instance["out"], tiles.columns), parts(instance["batch"], tiles.rows)
     block = kernel.block(inner, w3, grid=(columns, rows), loop=parts(instance["inner"], tiles.depth))
     u = block.load(inner, imap=(None, 0), fmap=1, name="u")
     w = block.load(w3, imap=(1, None), fmap=0)
     block.save(block.accumulate(u @ w), omap=(1, 0))
-    kernel.output(*block.finish(name="down_projection"))
-    return kernel.build()
+    block.finish(name="down_projection")
+    return instance.finish(kernel)
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:

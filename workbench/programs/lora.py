@@ -22,8 +22,8 @@ def _two_accumulators(instance: Instance, tiles: Tiles) -> KernelGraph:
     a = block.load(inputs[2], fmap=0)
     b = block.load(inputs[3], imap=(1, None))
     block.save(block.accumulate(x @ w) + block.accumulate(x @ a) @ b, omap=(1, 0))
-    kernel.output(*block.finish(name="lora"))
-    return kernel.build()
+    block.finish(name="lora")
+    return instance.finish(kernel)
 
 
 def _concatenated(instance: Instance, tiles: Tiles) -> KernelGraph:
@@ -40,8 +40,8 @@ def _concatenated(instance: Instance, tiles: Tiles) -> KernelGraph:
     a = block.load(inputs[2], fmap=0)
     b = block.load(inputs[3], imap=(1, None))
     block.save(block.accumulate(concat(x, x @ a, axis=-1) @ concat(w, b, axis=-2)), omap=(1, 0))
-    kernel.output(*block.finish(name="lora"))
-    return kernel.build()
+    block.finish(name="lora")
+    return instance.finish(kernel)
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:

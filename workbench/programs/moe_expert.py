@@ -27,8 +27,7 @@ def _two_kernels(instance: Instance, tiles: Tiles) -> KernelGraph:
         total = block.accumulate(x @ w)
         block.save(exp(total) if weight is a else total, omap=(0, 2, 1))
         (current,) = block.finish(name="expert_up" if weight is a else "expert_down")
-    kernel.output(current)
-    return kernel.build()
+    return instance.finish(kernel)
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:

@@ -30,8 +30,8 @@ def _one_kernel(instance: Instance) -> KernelGraph:
     kernel, inputs = instance.start()
     block = kernel.block(*inputs, grid=(instance["batch"],))
     block.save(_formula(instance, *(block.load(tensor, imap=(0,)) for tensor in inputs)), omap=(0,))
-    kernel.output(*block.finish(name="ntrans"))
-    return kernel.build()
+    block.finish(name="ntrans")
+    return instance.finish(kernel)
 
 
 def _length(instance: Instance, block: BlockBuilder, operand: Value) -> Value:
@@ -59,8 +59,8 @@ def _three_kernels(instance: Instance, tiles: Tiles) -> KernelGraph:
     h_tile, x_tile, a_tile = (block.load(tensor, imap=(0, 1)) for tensor in (h, x, alpha))
     step = _step(instance, h_tile / block.load(first, imap=(0,)), x_tile, a_tile)
     block.save(step / block.load(second, imap=(0,)), omap=(0, 1))
-    kernel.output(*block.finish(dtypes=[instance.dtype], name="quotient"))
-    return kernel.build()
+    block.finish(name="quotient")
+    return instance.finish(kernel)
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:

@@ -13,11 +13,15 @@ from math import prod
 
 from workbench.core.dtypes import DType
 from workbench.core.shapes import Shape
+from workbench.core.tensors import DeviceTensor
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.value import Value
 
 Dimensions = tuple[str, ...]
+
+OUTPUT = "O"
+"""The name of every program's output."""
 
 
 class Style(Enum):
@@ -66,7 +70,13 @@ class Instance:
     def build(self) -> KernelGraph:
         """Return the program as a graph of predefined operators."""
         kernel, inputs = self.start()
-        kernel.output(self.program.formula(self, *inputs))
+        self.program.formula(self, *inputs)
+        return self.finish(kernel)
+
+    def finish(self, kernel: KernelBuilder) -> KernelGraph:
+        """Return the graph whose output is what the kernel added last makes, under its fixed name and in the data type."""
+        (made,) = kernel.nodes[-1].results
+        kernel.output(*kernel.restate(DeviceTensor(OUTPUT, made.shape, self.dtype)))
         return kernel.build()
 
 

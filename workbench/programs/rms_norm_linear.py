@@ -37,8 +37,8 @@ def _one_block(instance: Instance, tiles: Tiles, *, gain_on_weight: bool = False
         g, eps = block.load(inputs[1], fmap=0), EPS
         product = x @ (reshape(g, (*g.shape, 1)) * w) if gain_on_weight else (x * g) @ w
     block.save(block.accumulate(product) / block.accumulate(x, "rms", eps=eps), omap=(1, 0))
-    kernel.output(*block.finish(name="rms_norm_linear"))
-    return kernel.build()
+    block.finish(name="rms_norm_linear")
+    return instance.finish(kernel)
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:

@@ -24,8 +24,8 @@ def _whole_rows(instance: Instance, *, safe: bool) -> KernelGraph:
     row = block.load(x, imap=(0,))
     weights = exp(row - value.max(row)) if safe else exp(row)
     block.save(weights / value.sum(weights), omap=(0,))
-    kernel.output(*block.finish(name="softmax"))
-    return kernel.build()
+    block.finish(name="softmax")
+    return instance.finish(kernel)
 
 
 def _two_passes(instance: Instance, tiles: Tiles) -> KernelGraph:
@@ -37,8 +37,8 @@ def _two_passes(instance: Instance, tiles: Tiles) -> KernelGraph:
     (total,) = block.finish(names=["row_sums"], dtypes=["float32"], name="row_sums")
     block = kernel.block(x, total, grid=(rows, columns))
     block.save(exp(block.load(x, imap=(0, 1))) / block.load(total, imap=(0,)), omap=(0, 1))
-    kernel.output(*block.finish(dtypes=[instance.dtype], name="quotients"))
-    return kernel.build()
+    block.finish(name="quotients")
+    return instance.finish(kernel)
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:

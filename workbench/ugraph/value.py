@@ -109,7 +109,7 @@ def _product(left: Value, right: Value | Number) -> Value:
 
 
 def _unary(op: str, operand: Value, **attributes: object) -> Value:
-    return _builder(operand).apply(op, operand, **attributes)
+    return _builder(operand).apply(op, operand, name=None, **attributes)
 
 
 def matmul(left: Value, right: Value) -> Value:

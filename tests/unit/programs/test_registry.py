@@ -69,6 +69,7 @@ def test_names_are_sorted_and_complete() -> None:
 def test_rows_of_the_benchmarks(name: str, given: dict[str, Any], shapes: list[tuple[int, ...]]) -> None:
     graph = programs.get(name, **given)
     assert [tensor.shape for tensor in graph.inputs] == shapes
+    assert [tensor.name for tensor in graph.outputs] == ["O"]
     assert {str(tensor.dtype) for tensor in (*graph.inputs, *graph.outputs)} == {"float16"}
 
 
