@@ -64,7 +64,7 @@ class Verdict(Displayed):
         proved: True when an exact normal form decided it (at the shapes in `shapes_tested`).
         tests: random points evaluated in the field, all instances together.
         shapes_tested: the instances, reduced ones first.
-        field: name and primes of the field pair.
+        field_pair: name and primes of the field pair.
         degree: degree of the difference that the bound used, None if there is none.
         seconds: wall time.
         witness: real inputs that show a difference.
@@ -81,7 +81,7 @@ class Verdict(Displayed):
     proved: bool = False
     tests: int = 0
     shapes_tested: tuple[Instance, ...] = ()
-    field: str = ""
+    field_pair: str = ""
     degree: int | None = None
     seconds: float = 0.0
     witness: Witness | None = None
@@ -96,7 +96,7 @@ class Verdict(Displayed):
 
     def describe(self) -> str:
         """Return the verdict with its number, in a few lines."""
-        head = self.kind
+        head: str = self.kind
         if self.kind == "equal":
             head += (
                 ", proved"
@@ -114,8 +114,8 @@ class Verdict(Displayed):
             cells = f", {instance.cells} cells" if instance.cells else ""
             lines.append(f"  {'reduced' if instance.reduced else 'true'} shapes {shapes}: {how}{cells}")
         lines += [f"  assumes: {assumption}" for assumption in self.assumptions]
-        if self.field:
-            lines.append(f"  field: {self.field}; {self.tests} tests; {self.seconds:.2f} s")
+        if self.field_pair:
+            lines.append(f"  field: {self.field_pair}; {self.tests} tests; {self.seconds:.2f} s")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
@@ -135,7 +135,7 @@ class Verdict(Displayed):
                  "cells": i.cells}
                 for i in self.shapes_tested
             ],
-            "field": self.field,
+            "field": self.field_pair,
             "degree": self.degree,
             "seconds": self.seconds,
             "witness": witness,
