@@ -6,7 +6,7 @@ says which part of the interface differs. Everything else is `unknown`, with the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.core.shapes import Shape
