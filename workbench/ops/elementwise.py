@@ -165,8 +165,8 @@ NEG = register(
         scalar_c="(-{0})",
         expand=None,
         laws=(
-            Law("inverse", "x + (-x) = x - x", 1,
-                lambda b, x: b("add", x, b("neg", x)), lambda b, x: b("sub", x, x)),
+            Law("of_difference", "-(x - y) = y - x", 2,
+                lambda b, x, y: b("neg", b("sub", x, y)), lambda b, x, y: b("sub", y, x)),
             Law("identity", "-x = x", 1, lambda b, x: b("neg", x), lambda b, x: x, false_law=True),
         ),
         commutative=False,

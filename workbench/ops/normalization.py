@@ -110,7 +110,7 @@ RMS = register(
         expand=_expand_rms,
         laws=(
             Law("square", "rms(x)^2 = mean(x^2)", 1,
-                lambda b, x: b("square", b("rms", x)), lambda b, x: b("mean", b("square", x)), positive=True),
+                lambda b, x: b("square", b("rms", x)), lambda b, x: b("mean", b("square", x))),
             Law("mean", "rms(x) = mean(x)", 1, lambda b, x: b("rms", x), lambda b, x: b("mean", x),
                 positive=True, false_law=True),
         ),
