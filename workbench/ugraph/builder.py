@@ -429,6 +429,10 @@ class BlockBuilder:
             return self._constants[number]
         raise UsageError(f"{operand!r} is neither a tile of the block nor a number; load tensors first")
 
+    def tile(self, value: Value) -> SharedTensor:
+        """Return the tile that a value of this block stands for. Raises: UnknownTensorError."""
+        return self._tiles[self.value(value).name]
+
     def _position(self, operand: Value | int | str) -> int:
         if isinstance(operand, int):
             if not 0 <= operand < len(self.operands):

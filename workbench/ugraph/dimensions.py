@@ -5,7 +5,7 @@ Invariant: two dimensions share an atom exactly where operators, maps and cuts f
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from workbench.core.shapes import Shape
@@ -170,7 +170,7 @@ class _Sources:
         self._mentioned.add(dim)
         return self.operands[dim.operand][dim.axis]
 
-    def run(self, source: DimSource, extent: int, pieces: dict[Dim, object]) -> Run:
+    def run(self, source: DimSource, extent: int, pieces: Mapping[Dim, object]) -> Run:
         """Return the run of a result dimension. pieces: per split dimension, the operator's parts."""
         match source:
             case Same(dims=()):

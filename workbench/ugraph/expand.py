@@ -1,0 +1,169 @@
+"""Rewriting a µGraph into fewer kinds of node: composites, sugar of accumulators and thread graphs expanded.
+
+Invariant: every pass keeps inputs, outputs, their names and, in float64, their values; what it adds stands in the place
+(kernel, loop, after the loop) where the expanded node stood.
+
+The canonical accumulators are `sum`, `max` and `rescale`: what folds the last axis folds it in the loop first, so that a
+tile that ends early is folded where it is known how far it goes, and one element per row is carried from iteration to
+iteration. `mean` and `rms` divide after the loop.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from workbench.errors import MissingRuleError
+from workbench.ops.attributes import complete_attributes, integer
+from workbench.ops.registry import operator
+from workbench.ops.spec import Attributes, AttributeValue
+from workbench.ugraph.builder import BlockBuilder, KernelBuilder
+from workbench.ugraph.dataflow import Path
+from workbench.ugraph.inference import LOOP
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.nodes import Accumulator, AccumulatorKind, OpNode, ThreadNode
+from workbench.ugraph.rewrite import LevelBuilder, Rewriter, restate
+from workbench.ugraph.value import Value
+
+
+def expand(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:
+    """Return the graph with thread graphs inlined, then accumulators and composites expanded as far as they go.
+
+    keep_means: leave `mean` (operator and accumulator) whole, so that no size turns into a constant.
+    A mean over an axis whose tiles end early stays whole in any case: its count differs from tile to tile.
+    """
+    inlined = inline_thread_graphs(graph)
+    return _Composites(keep_means).rewrite(_Accumulators(keep_means).rewrite(inlined))
+
+
+def expand_composites(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:
+    """Return the graph with composites (`OpSpec.expand`) replaced by what they are made of, down to primitives.
+
+    rms_norm(x) -> div(x, sqrt(scale(sum(mul(x, x)), 1/n))). Operators inside thread graphs are left; inline those first.
+    """
+    return _Composites(keep_means).rewrite(graph)
+
+
+def expand_accumulators(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:
+    """Return the graph with the accumulators sum, max and rescale only.
+
+    accumulate sum_dim(x)        -> accumulate sum(sum(x))
+    accumulate sum_to_columns(x) -> accumulate sum(sum_to_columns(x))
+    accumulate max_dim(x)        -> accumulate max(max(x))
+    accumulate mean(x)           -> scale(accumulate sum(sum(x)), 1/n)
+    accumulate rms(x)            -> sqrt(add(accumulate mean(square(x)), eps))
+    accumulate rescale_sum(x, r) -> accumulate rescale(sum(x), r), or sum(accumulate rescale(x, r)) if r varies along
+                                    the last axis
+
+    n is the number of elements folded; it is not the same in every block where a ragged axis is split over the grid:
+    there `mean` stays. `rescale_sum` stays where the last axis is looped raggedly and r varies along it.
+    """
+    return _Accumulators(keep_means).rewrite(graph)
+
+
+def inline_thread_graphs(graph: KernelGraph) -> KernelGraph:
+    """Return the graph with every thread graph's operators in the block graph, its values tiles in shared memory."""
+    return _Inline().rewrite(graph)
+
+
+class _Pass(Rewriter):
+    """What the passes share: adding operators under fresh names beside a tensor whose name they derive from."""
+
+    def add(self, builder: LevelBuilder, stem: str, op: str, *operands: Value, **attributes: AttributeValue) -> Value:
+        """Add an operator under a fresh name."""
+        return builder.apply(op, *operands, name=self.names(stem), **attributes)
+
+
+class _Composites(_Pass):
+    def __init__(self, keep_means: bool) -> None:
+        self.keep_means = keep_means
+
+    def operator(self, builder: LevelBuilder, node: OpNode, operands: list[Value], path: Path) -> list[Value]:
+        if not self._expands(builder, node.op, operands, node.attribute_map):
+            return self.plain_operator(builder, node, operands, path)
+        made = self._expand(builder, node.results[0].name, node.op, operands, node.attribute_map)
+        last = builder.nodes[-1].results
+        if [tensor.name for tensor in last] != [made.name]:
+            raise MissingRuleError(f"the expansion of {node.op} does not end with the operator that makes its result")
+        return restate(builder, [made], node.results)
+
+    def _expand(
+        self, builder: LevelBuilder, stem: str, op: str, operands: list[Value], attributes: Attributes
+    ) -> Value:
+        def apply(name: str, *inner: Value, **given: AttributeValue) -> Value:
+            complete = complete_attributes(operator(name), given, tuple(value.shape for value in inner))
+            if self._expands(builder, name, list(inner), complete):
+                return self._expand(builder, stem, name, list(inner), complete)
+            return self.add(builder, stem, name, *inner, **complete)
+
+        expansion = operator(op).expand
+        assert expansion is not None
+        return expansion(apply, tuple(operands), tuple(value.shape for value in operands), attributes)
+
+    def _expands(self, builder: LevelBuilder, op: str, operands: list[Value], attributes: Attributes) -> bool:
+        if operator(op).expand is None:
+            return False
+        if op != "mean":
+            return True
+        if self.keep_means:
+            return False
+        axis = integer(attributes, "axis")
+        return not isinstance(builder, BlockBuilder) or builder.tile(operands[0]).ragged[axis] is None
+
+
+class _Accumulators(_Pass):
+    def __init__(self, keep_means: bool) -> None:
+        self.keep_means = keep_means
+
+    def accumulator(self, block: BlockBuilder, node: Accumulator, operands: list[Value], path: Path) -> Value:
+        value, stem, kind = operands[0], node.result.name, node.kind
+        match kind:
+            case AccumulatorKind.SUM | AccumulatorKind.MAX | AccumulatorKind.RESCALE:
+                return self.plain_accumulator(block, node, operands, path)
+            case AccumulatorKind.SUM_DIM:
+                made = self._sum_of(block, stem, self.add(block, stem, "sum", value, axis=-1))
+            case AccumulatorKind.SUM_TO_COLUMNS:
+                assert node.columns is not None
+                made = self._sum_of(block, stem, self.add(block, stem, "sum_to_columns", value, columns=node.columns))
+            case AccumulatorKind.MAX_DIM:
+                folded = self.add(block, stem, "max", value, axis=-1)
+                made = block.accumulate(folded, AccumulatorKind.MAX, name=self.names(stem))
+            case AccumulatorKind.MEAN:
+                made = self._mean(block, stem, value)
+            case AccumulatorKind.RMS:
+                made = self._mean(block, stem, self.add(block, stem, "square", value))
+                if node.eps:
+                    made = self.add(block, stem, "add", made, self.add(block, stem, "constant", value=node.eps))
+                made = self.add(block, stem, "sqrt", made)
+            case AccumulatorKind.RESCALE_SUM:
+                split = block.tile(value).ragged[-1]
+                if operands[1].shape[-1:] == (1,):
+                    folded = self.add(block, stem, "sum", value, axis=-1)
+                    made = block.accumulate(folded, "rescale", rescale=operands[1], name=self.names(stem))
+                elif split is not None and any(axis == LOOP for axis, _ in split.parts):
+                    return self.plain_accumulator(block, node, operands, path)
+                else:
+                    kept = block.accumulate(value, "rescale", rescale=operands[1], name=self.names(stem))
+                    made = self.add(block, stem, "sum", kept, axis=-1)
+        return restate(block, [made], node.results)[0]
+
+    def _sum_of(self, block: BlockBuilder, stem: str, value: Value) -> Value:
+        return block.accumulate(value, AccumulatorKind.SUM, name=self.names(stem))
+
+    def _mean(self, block: BlockBuilder, stem: str, value: Value) -> Value:
+        split = block.tile(value).ragged[-1]
+        if self.keep_means or (split is not None and any(axis != LOOP for axis, _ in split.parts)):
+            return block.accumulate(value, AccumulatorKind.MEAN, name=self.names(stem))
+        count = value.shape[-1] * block.loop if split is None else split.extent
+        total = self._sum_of(block, stem, self.add(block, stem, "sum", value, axis=-1))
+        return self.add(block, stem, "scale", total, factor=Fraction(1, count))
+
+
+class _Inline(_Pass):
+    def thread(self, block: BlockBuilder, node: ThreadNode, operands: list[Value], path: Path) -> Value:
+        values = dict(zip((register.name for register in node.graph.inputs), operands, strict=True))
+        for inner in node.graph.nodes:
+            read = [values[name] for name in inner.operands]
+            made = block.apply_all(inner.op, *read, name=self.names(node.results[0].name), **inner.attribute_map)
+            values.update(zip((tensor.name for tensor in inner.results), made, strict=True))
+        # a tree has one node without a consumer, its root, so that is the operator added last
+        return restate(block, [values[node.graph.output]], node.results)[0]
