@@ -15,6 +15,7 @@ from workbench.views.palette import LEVEL_WORDS
 from workbench.views.svg import Theme, graph_svg
 
 DEFAULT_MAX_ROWS = 400
+_CELL = '<td style="text-align:left">'  # JupyterLab sets cells to the right
 _COLUMNS = ("node", "kind", "attributes", "reads", "makes", "when")
 
 
@@ -64,10 +65,10 @@ def _heading(cluster: ClusterView) -> str:
 def _table(title: str, nodes: Sequence[NodeView], *, hidden: int, max_rows: int) -> str:
     count = len(nodes) + hidden
     rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(printable(cell))}</td>' for cell in _cells(node))}</tr>\n" for node in nodes
+        f"<tr>{''.join(f'{_CELL}{escape(printable(cell))}</td>' for cell in _cells(node))}</tr>\n" for node in nodes
     )
     notice = f"<p>{hidden} of {count} nodes are not listed; raise max_rows (now {max_rows}).</p>\n" if hidden else ""
-    head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
+    head = "".join(f'<th style="text-align:left">{column}</th>' for column in _COLUMNS)
     return (
         f"<details><summary>{escape(printable(title))}: {count} nodes</summary>\n"
         f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table>\n{notice}</details>\n"
