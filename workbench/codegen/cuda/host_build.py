@@ -21,7 +21,13 @@ from workbench.errors import HostCompileError
 
 RUNTIME_FILES = ("host_runtime.cpp", "host_warp.h", "host_threads.h", "host_memory.h", "host_shim.h", "intrinsics.cuh")
 FLAGS = ("-std=c++17", "-O2", "-g1", "-fno-pie", "-w")
-KERNEL_FLAGS = ("-fno-exceptions", "-fno-strict-aliasing", "-ffp-contract=off", "-ftrivial-auto-var-init=pattern")
+KERNEL_FLAGS = (
+    "-fno-exceptions",
+    "-fno-strict-aliasing",  # kernels reinterpret pointers
+    "-ffp-contract=off",
+    "-ftrivial-auto-var-init=pattern",  # a register that is read before it is set gives nonsense, not zero
+    "-fstack-clash-protection",  # large local arrays touch the guard page below a fiber's stack
+)
 # -fsanitize=thread calls our callbacks at every memory access; the library of that name is never linked
 INSTRUMENT_FLAGS = ("-fsanitize=thread", "-fsanitize=bounds", "-fsanitize-undefined-trap-on-error")
 

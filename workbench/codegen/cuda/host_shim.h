@@ -46,7 +46,7 @@ enum class Op : int { none, warp_barrier, shuffle_xor, shuffle, ballot, ldmatrix
 
 unsigned char* dynamic_shared();
 void meet(Op op);  // until the warp's 32 lanes have brought the same operation; then out[] is set
-void block_barrier();
+void block_barrier(int line);  // the line keeps the compiler from merging two calls, and threads must agree on it
 void named_barrier(int id, int threads);
 void cluster_arrive();
 void cluster_wait();
@@ -104,7 +104,7 @@ namespace wb {
 WB_DEVICE int thread_index() { return (int)threadIdx.x; }
 WB_DEVICE int lane_index() { return (int)(threadIdx.x & 31u); }
 WB_DEVICE int warp_index() { return (int)(threadIdx.x >> 5); }
-WB_DEVICE void block_barrier() { wb_host::block_barrier(); }
+WB_DEVICE void block_barrier(int line = __builtin_LINE()) { wb_host::block_barrier(line); }
 template <int ID> WB_DEVICE void named_barrier(int threads) { static_assert(ID >= 1 && ID <= 15, "barrier 0 is block_barrier's"); wb_host::named_barrier(ID, threads); }
 WB_DEVICE void warp_barrier() { wb_host::meet(wb_host::Op::warp_barrier); }
 WB_DEVICE void grid_dependency_wait() {}

@@ -30,7 +30,7 @@ struct Fiber : Lane, Clocked {
 #endif
 };
 struct Named { int arrived, expected; };
-struct Block { int rank, at_block, done; Index index; Named named[16]; };
+struct Block { int rank, at_block, line, done; Index index; Named named[16]; };
 struct Phase { u32 arrivals, pending; i64 bytes; u32 phase; std::vector<u32> building, finished; };
 struct BulkCopy { void* to; const void* from; u32 bytes; u64* barrier; u32 thread, clock; Region* region; };
 
@@ -144,10 +144,13 @@ static std::vector<Fiber*> waiting(int rank, State state, int id = 0) {
   }
   return group;
 }
-void block_barrier() {
+void block_barrier(int line) {
   Fiber& f = me();
-  if (++block_of(f).at_block == threads) {
-    block_of(f).at_block = 0;
+  Block& b = block_of(f);
+  if (b.at_block == 0) b.line = line;
+  if (b.line != line) fail(WB_PLACE, "divergence", "the block meets at block_barrier from line %d and line %d; move it out of the branch", b.line, line);
+  if (++b.at_block == threads) {
+    b.at_block = 0;
     f.state = State::at_block;
     f.place = WB_PLACE;
     auto group = waiting(f.rank, State::at_block);

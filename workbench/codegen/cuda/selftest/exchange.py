@@ -68,7 +68,7 @@ def warp_case() -> IntrinsicCase:
     x64 = x.astype(np.float64).reshape(2, 32)
     quads, stripes = x64.reshape(2, 8, 4), x64.reshape(2, 8, 4)
     lane = np.arange(32)
-    ballot = [int(sum(1 << l for l in range(32) if row[l] > 0)) for row in x64]
+    ballot = [int(sum(1 << i for i in range(32) if row[i] > 0)) for row in x64]
     return IntrinsicCase(
         name="warps",
         body=WARP,

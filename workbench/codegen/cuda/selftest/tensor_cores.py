@@ -103,8 +103,8 @@ extern "C" __global__ void __launch_bounds__(32) chain(const {T}* a, const {T}* 
 """
 # A tile of 64 x 64 a block of 4 warps, depth by 32 through three stages, ragged edges predicated.
 MATMUL = """
-extern "C" __global__ void __launch_bounds__(128) matmul(const {T}* __restrict__ a, const {T}* __restrict__ b, float* __restrict__ c,
-    int m, int n, int k) {{
+extern "C" __global__ void __launch_bounds__(128) matmul(const {T}* __restrict__ a, const {T}* __restrict__ b,
+    float* __restrict__ c, int m, int n, int k) {{
   constexpr int BK = 32, STAGES = 3, STAGE = 2 * 64 * BK * sizeof({T});
   typedef SharedTile<{T}, 64, BK> TileA;
   typedef SharedTile<{T}, BK, 64> TileB;
