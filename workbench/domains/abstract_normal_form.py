@@ -54,10 +54,7 @@ class Algebra(Polynomials):
 
     def constant(self, number: Fraction) -> Value:
         """Return a rational constant."""
-        return ONE if number == 1 else Value(self.atom_polynomial(self._constant_atom(number)))
-
-    def _constant_atom(self, number: Fraction) -> int:
-        return self.atom(Atom("constant", str(number)))
+        return ONE if number == 1 else Value(self.atom_polynomial(self.atom(Atom("constant", str(number)))))
 
     # ------------------------------------------------------------------------------------------------- operators
     def add(self, left: Value, right: Value) -> Value:
@@ -148,28 +145,10 @@ class Algebra(Polynomials):
         found = self._reciprocals.get(p)
         if found is None:
             atoms, primitive = self.content(p)
-            num = tuple(sorted((self._inverse(atom) for atom in atoms if self._is_number(atom)), reverse=True))
-            den = tuple(atom for atom in atoms if not self._is_number(atom))
+            num = tuple(sorted((self.inverse(atom) for atom in atoms if self.is_number(atom)), reverse=True))
+            den = tuple(atom for atom in atoms if not self.is_number(atom))
             found = self._reciprocals[p] = self.monomial(Monomial(num, den, primitive))
         return found
-
-    def _is_number(self, atom: int) -> bool:
-        """Return whether an atom is a constant other than 0, or a root of one."""
-        kind, name, ref = self.atoms[atom][:3]
-        return (kind == "constant" and name != "0") or (kind == "sqrt" and self._is_number(ref))
-
-    def is_positive_number(self, atom: int) -> bool:
-        """Return whether an atom is a constant above 0, or a root of one."""
-        kind, name, ref = self.atoms[atom][:3]
-        return (kind == "constant" and name != "0" and name[0] != "-") or (
-            kind == "sqrt" and self.is_positive_number(ref)
-        )
-
-    def _inverse(self, number: int) -> int:
-        atom = self.atoms[number]
-        if atom.kind == "sqrt":
-            return self.atom(Atom("sqrt", ref=self._inverse(atom.ref)))
-        return self._constant_atom(1 / Fraction(atom.name))
 
     def _exp(self, a: int, _: int) -> int:
         atoms = sorted((self.atom(Atom("exp", ref=m)) for m in self.polynomials[a]), reverse=True)
@@ -180,7 +159,8 @@ class Algebra(Polynomials):
         roots = sorted((self.atom(Atom("sqrt", ref=atom)) for atom in atoms), reverse=True)
         return self.polynomial((self.monomial(Monomial(tuple(roots), root=primitive)),))
 
-    def _sum(self, a: int, axis: int) -> int:
+    def sum_polynomial(self, a: int, axis: int) -> int:
+        """Return the sum over one axis. Raises: UndecidedError."""
         return self.polynomial([self._sum_monomial(m, axis) for m in self.polynomials[a]])
 
     def _sum_monomial(self, m: int, axis: int) -> int:
@@ -204,7 +184,7 @@ class Algebra(Polynomials):
         "div": _div,
         "exp": _exp,
         "sqrt": _sqrt,
-        "sum": _sum,
+        "sum": sum_polynomial,
         "size": _size,
         "max": lattice.max_over,
         "peak": lattice.max_size,

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 
 from workbench.domains.abstract_tables import UNIT, Atom, Monomial, Renaming, Tables, UndecidedError, bits_of
 
@@ -65,6 +66,88 @@ class Polynomials(Tables):
         self._monomial_splits: dict[tuple[int, int], tuple[int, int]] = {}
         self._opened: dict[int, tuple[int, int]] = {}
         self._renamed: dict[tuple[str, int, Renaming], int] = {}
+
+    # -------------------------------------------------------------------------------------------------- measuring
+    def monomial(self, monomial: Monomial) -> int:
+        """Return the id of a monomial whose atoms are in descending order."""
+        found = self.monomial_id(monomial)
+        return self.new_monomial(monomial, *self._measure_monomial(monomial)) if found is None else found
+
+    def atom_polynomial(self, atom: int) -> int:
+        """Return the polynomial that is one atom."""
+        return self.polynomial((self.monomial(Monomial((atom,))),))
+
+    def _measure_monomial(self, monomial: Monomial) -> tuple[int, int, int, bool]:
+        """Return free axes, feature count, weight, and whether a part is undecided.
+
+        What stands below and under a root is counted multiplied out and with the sums opened, because a subexpression
+        may be multiplied out: z (x + y) below, held as z and x + y, has the subexpression z x + z y with two z.
+        """
+        mask, count, weight, frozen = 0, 0, 0, False
+        roots, sums, is_quotient = [], 0, bool(monomial.den) or monomial.quotient != UNIT
+        for atom in monomial.num:
+            mask |= self.atom_mask[atom]
+            frozen = frozen or self.atom_frozen[atom]
+            kind = self.atoms[atom].kind
+            if kind == "sqrt":
+                roots.append(atom)
+            elif not is_quotient or not self.is_number(atom):  # else counted below, see `below`
+                sums += kind == "sum"
+                count += self.atom_count[atom]
+                weight += self.atom_weight[atom]
+        parts = []
+        if monomial.root != UNIT:
+            parts.append(self.under_root(tuple(roots), monomial.root))
+            count += len(roots) * self.feature("sqrt")
+            weight += len(roots)
+        else:
+            count += sum(self.atom_count[atom] for atom in roots)
+            weight += sum(self.atom_weight[atom] for atom in roots)
+        if is_quotient:
+            parts.append(self.below(monomial))
+        for p in parts:
+            mask |= self.mask[p]
+            count += self.count[p]
+            weight += self.weight[p]
+            frozen = frozen or self.frozen[p]
+        if sums and (sums > 1 or len(monomial.num) > 1 or parts):
+            bound, body = self.open_product(monomial)
+            count = self.monomial_count[body] + sum(self.feature(("sum", self.base(bit))) for bit in bits_of(bound))
+            weight = self.monomial_weight[body] + bound.bit_count()
+        return mask, count, weight, frozen
+
+    def below(self, monomial: Monomial) -> int:
+        """Return the largest denominator the monomial may have had, as one polynomial.
+
+        x / c is held as x * (1/c), so constants above may have been below.
+        """
+        numbers = [self.inverse(atom) for atom in monomial.num if self.is_number(atom)]
+        return self.scale(self.monomial(Monomial(merge(monomial.den, tuple(numbers)))), monomial.quotient)
+
+    def under_root(self, roots: tuple[int, ...], root: int) -> int:
+        """Return the radicand as one polynomial: the arguments of the root atoms times the primitive one."""
+        refs = tuple(sorted((self.atoms[atom].ref for atom in roots), reverse=True))
+        return self.scale(self.monomial(Monomial(refs)), root)
+
+    # --------------------------------------------------------------------------------------------------- numbers
+    def is_number(self, atom: int) -> bool:
+        """Return whether an atom is a constant other than 0, or a root of one."""
+        kind, name, ref = self.atoms[atom][:3]
+        return (kind == "constant" and name != "0") or (kind == "sqrt" and self.is_number(ref))
+
+    def is_positive_number(self, atom: int) -> bool:
+        """Return whether an atom is a constant above 0, or a root of one."""
+        kind, name, ref = self.atoms[atom][:3]
+        return (kind == "constant" and name != "0" and name[0] != "-") or (
+            kind == "sqrt" and self.is_positive_number(ref)
+        )
+
+    def inverse(self, number: int) -> int:
+        """Return the atom of 1/number."""
+        atom = self.atoms[number]
+        if atom.kind == "sqrt":
+            return self.atom(Atom("sqrt", ref=self.inverse(atom.ref)))
+        return self.atom(Atom("constant", str(1 / Fraction(atom.name))))
 
     # --------------------------------------------------------------------------------------------------- products
     def multiply_monomials(self, m: int, n: int) -> int:
@@ -258,22 +341,24 @@ class Polynomials(Tables):
         """Return (bound axes, monomial) with every sum above opened: sum_B of the monomial is m."""
         found = self._opened.get(m)
         if found is None:
-            a = self.monomials[m]
-            sums = [atom for atom in a.num if self.atoms[atom].kind == "sum"]
-            if not sums:
-                found = (0, m)
-            else:
-                plain = tuple(atom for atom in a.num if self.atoms[atom].kind != "sum")
-                body = self.monomial(Monomial(plain, a.den, a.quotient, a.root))
-                bound = 0
-                for atom in sums:
-                    own, inner = self.atoms[atom].bound, self.atoms[atom].ref
-                    own, inner = self._rename_apart(own, inner, bound | self.monomial_mask[m])
-                    bound |= own
-                    body = self.multiply_monomials(body, inner)
-                found = (bound, body)
-            self._opened[m] = found
+            found = self._opened[m] = self.open_product(self.monomials[m])
         return found
+
+    def open_product(self, monomial: Monomial) -> tuple[int, int]:
+        """Return (bound axes, monomial) of a product with every sum above opened."""
+        sums = [atom for atom in monomial.num if self.atoms[atom].kind == "sum"]
+        plain = tuple(atom for atom in monomial.num if self.atoms[atom].kind != "sum")
+        body = self.monomial(monomial._replace(num=plain))
+        if not sums:
+            return 0, body
+        bound, outer = 0, self.monomial_mask[body]
+        for atom in sums:
+            outer |= self.atom_mask[atom]
+        for atom in sums:
+            own, inner = self._rename_apart(self.atoms[atom].bound, self.atoms[atom].ref, bound | outer)
+            bound |= own
+            body = self.multiply_monomials(body, inner)
+        return bound, body
 
     def _rename_apart(self, bound: int, body: int, taken: int) -> tuple[int, int]:
         """Return a bound monomial with those bound axes that are taken renamed to fresh copies."""

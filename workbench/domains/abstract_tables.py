@@ -233,23 +233,12 @@ class Tables:
     def _bound_count(self, kind: str, bound: int) -> int:
         return sum(self.feature((kind, self.base(bit))) for bit in bits_of(bound))
 
-    def monomial(self, monomial: Monomial) -> int:
-        """Return the id of a monomial whose atoms are in descending order."""
-        found = self._monomial_ids.get(monomial)
-        if found is not None:
-            return found
-        mask, count, weight, frozen = 0, 0, 0, False
-        for atom in monomial.num + monomial.den:
-            mask |= self.atom_mask[atom]
-            count += self.atom_count[atom]
-            weight += self.atom_weight[atom]
-            frozen = frozen or self.atom_frozen[atom]
-        for p in (monomial.quotient, monomial.root):
-            if p != UNIT:
-                mask |= self.mask[p]
-                count += self.count[p]
-                weight += self.weight[p]
-                frozen = frozen or self.frozen[p]
+    def monomial_id(self, monomial: Monomial) -> int | None:
+        """Return the id of a monomial that exists."""
+        return self._monomial_ids.get(monomial)
+
+    def new_monomial(self, monomial: Monomial, mask: int, count: int, weight: int, frozen: bool) -> int:
+        """Return a new id for a monomial that has been measured. Raises: UndecidedError past the budget."""
         if weight > self.max_weight:
             raise UndecidedError(f"a product of weight {weight}; the budget is {self.max_weight}")
         new = self._monomial_ids[monomial] = len(self.monomials)
@@ -283,7 +272,3 @@ class Tables:
         self.weight.append(weight)
         self.frozen.append(frozen)
         return new
-
-    def atom_polynomial(self, atom: int) -> int:
-        """Return the polynomial that is one atom."""
-        return self.polynomial((self.monomial(Monomial((atom,))),))

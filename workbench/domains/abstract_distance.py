@@ -1,0 +1,314 @@
+"""How far an expression is from a goal: 0 if it equals the goal under A_eq, FAR if it is no subexpression of it (A_sub).
+
+Invariant: a distance below FAR never exceeds the number of operators on any path from the expression to the goal (it is
+admissible), and an expression is FAR only if A_eq and A_sub do not make it a subexpression. Where the normal form is
+undecided the answer is 0: keep.
+
+How it works. A path consists of products, quotients, sums and additions, between *crossings*: into an exp, a root, an
+opaque function, a maximum, or under a bar. Without crossings e reaches g exactly when for one monomial context c, applied
+to all of e, sum_L (c e) is contained in g: inclusion of multisets once the sums of g are opened. What can be crossed is
+compiled once per goal into regions, each the largest argument that occurs at a place; an argument may be smaller
+(exp(a) exp(b) = exp(a + b)), so a region answers three questions at once: how far is e from the region itself, from
+*some summands* of it, from *some factor* of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from workbench.domains.abstract_embedding import Embeddings, OpenedPolynomial, View
+from workbench.domains.abstract_lattice import Element, flatten, peel, zero_monomial
+from workbench.domains.abstract_normal_form import Algebra
+from workbench.domains.abstract_tables import UNIT, Monomial, UndecidedError
+
+FAR = 99  # no subexpression
+Distances = tuple[int, int, int]  # to the region itself, to some of its summands, to some factor of it
+WHOLE, SUMMANDS, FACTOR = 0, 1, 2
+_FAR: Distances = (FAR, FAR, FAR)
+_HERE: Distances = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """What one operator of the palette can do at once; the fewer operators a path needs, the smaller the distance.
+
+    Attributes:
+        product_sums: a product may sum over tile axes too (matmul).
+        sum_scales: a sum may multiply by a constant too (mean).
+        crossing: operators for a crossing (`exp`, `sqrt`, `div`, `max`, or a function's name), 1 where not listed.
+        absorbs: how many operators below a crossing one composite does as well (rms: {"sqrt": 4} takes square, sum,
+            scale and the addition of an epsilon along).
+    """
+
+    product_sums: bool = True
+    sum_scales: bool = False
+    crossing: Mapping[str, int] = field(default_factory=dict)
+    absorbs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Place:
+    """A crossing in a region.
+
+    Attributes:
+        label: exp, sqrt, div, max, or a function's name.
+        view: where it occurs; monomial: what it contributes there (the argument taken whole), UNIT if nothing is known.
+        child: the largest argument.
+        exact: operators from the crossing of the whole argument to the region, per question.
+        partial: which of the child's answers serves for a smaller argument, WHOLE for none.
+        follows: whether a product follows the crossing of a smaller argument, per question.
+        axes: axes a smaller argument surely still carries if the expression carries them.
+        cross, absorb: operators of the crossing; operators below it that it takes along.
+    """
+
+    label: str
+    view: View
+    child: Region
+    exact: Distances
+    partial: int
+    follows: Distances
+    axes: int
+    cross: int
+    absorb: int
+
+
+@dataclass(slots=True)
+class Region:
+    """One polynomial of a goal, compiled: where an expression can lie in it.
+
+    Attributes:
+        opened: the polynomial with its sums opened.
+        count: its feature count.
+        places: the crossings.
+        lattices: (view, elements, steps after the maximum) of every maximum in it.
+        inner_bound: every axis bound anywhere inside, without copies.
+        undecided: its form was given up; everything may be in it.
+    """
+
+    opened: OpenedPolynomial
+    count: int
+    places: list[Place] = field(default_factory=list)
+    lattices: list[tuple[View, list[Element], Distances]] = field(default_factory=list)
+    inner_bound: int = 0
+    undecided: bool = False
+    known: dict[int, Distances] = field(default_factory=dict)
+
+
+class DistanceTables:
+    """Distances to regions of one algebra; regions are compiled once and shared between goals.
+
+    Attributes: algebra, costs, regions (by polynomial).
+    """
+
+    def __init__(self, algebra: Algebra, costs: StepCosts | None = None) -> None:
+        """Keep the algebra; `costs` default to a palette of primitives with matmul."""
+        self.algebra = algebra
+        self.costs = costs or StepCosts()
+        self.embeddings = Embeddings(algebra)
+        self.regions: dict[int, Region] = {}
+
+    # ----------------------------------------------------------------------------------------------------- queries
+    def distances(self, region: Region, p: int) -> Distances:
+        """Return the three distances of a polynomial from a region."""
+        found = region.known.get(p)
+        if found is None:
+            found = region.known[p] = self._distances(region, p)
+        return found
+
+    def _distances(self, region: Region, p: int) -> Distances:
+        algebra = self.algebra
+        if p == region.opened.polynomial or region.undecided:
+            return _HERE
+        guard = algebra.guard
+        if ((region.count | guard) - algebra.count[p]) & guard != guard:
+            return _FAR
+        best = self.linear(region, p)
+        mask = algebra.mask[p]
+        if self._is_number(p):  # x / c is held as x * (1/c): a constant may be one step away wherever it is counted
+            best = (min(best[0], 1), min(best[1], 1), min(best[2], 1))
+        for place in region.places:
+            inner = self.distances(place.child, p)
+            if inner[0] < FAR:
+                best = self._through(place, inner, mask, best)
+        for _, elements, after in region.lattices:
+            if self._in_lattice(p, elements):
+                best = (min(best[0], 1 + after[0]), min(best[1], 1 + after[1]), min(best[2], 1 + after[2]))
+        return best
+
+    def _through(self, place: Place, inner: Distances, mask: int, best: Distances) -> Distances:
+        whole = place.cross + max(inner[WHOLE] - place.absorb, 0)
+        answers = [min(b, whole + e) for b, e in zip(best, place.exact, strict=True)]
+        if place.partial:
+            smaller = place.cross + max(inner[place.partial] - place.absorb, 0)
+            carried = place.axes & mask
+            for question in (WHOLE, SUMMANDS, FACTOR):
+                after = self._steps(place.follows[question], carried)
+                answers[question] = min(answers[question], smaller + after)
+        return answers[0], answers[1], answers[2]
+
+    def _steps(self, multiplies: int, axes: int) -> int:
+        """Return the fewest operators that multiply (or not) and sum over axes."""
+        algebra = self.algebra
+        loop = 1 if axes & algebra.loop_mask else 0
+        grid = 1 if axes & algebra.grid_mask else 0
+        total = multiplies + loop + grid
+        if axes & ~(algebra.loop_mask | algebra.grid_mask) and (
+            not total or not (self.costs.product_sums or loop or grid)
+        ):
+            total += 1
+        return total
+
+    # ---------------------------------------------------------------------------------------- without any crossing
+    def linear(self, region: Region, p: int, *, counts_additions: bool = True) -> Distances:
+        """Return the three distances by products, quotients, sums and additions alone."""
+        if p == region.opened.polynomial:
+            return _HERE
+        algebra, mask = self.algebra, self.algebra.mask[p]
+        covered = 0
+        whole = factor = summands = FAR
+        for context in self.embeddings.contexts(region.opened, p):
+            for owner in context.owners:
+                covered |= 1 << owner
+            left = context.left & mask
+            if context.cofactor == UNIT or (self.costs.sum_scales and left and self._is_scale(context.cofactor)):
+                steps = self._steps(0, left)
+            else:
+                steps = self._steps(1, left)
+            summands = min(summands, steps)
+            factor = min(factor, self._steps(0, left))
+            whole = min(whole, steps)
+        if whole == FAR:
+            return _FAR
+        # A product reaches every monomial of the region; where it cannot, an addition is needed as well.
+        terms, parts = len(algebra.polynomials[region.opened.polynomial]), len(algebra.polynomials[p])
+        misses = covered != (1 << len(region.opened.monomials)) - 1 or terms % parts > 0
+        adds = 1 if misses and counts_additions else 0
+        return (whole + adds if whole else 1), summands, factor + adds
+
+    def _is_number(self, p: int) -> bool:
+        monomials = self.algebra.polynomials[p]
+        return len(monomials) == 1 and self._is_scale(monomials[0])
+
+    def _is_scale(self, m: int) -> bool:
+        a = self.algebra.monomials[m]
+        return not a.den and a.quotient == UNIT and a.root == UNIT and all(map(self.algebra.is_number, a.num))
+
+    def _in_lattice(self, p: int, elements: Sequence[Element]) -> bool:
+        """Return whether a polynomial that has a maximum among its summands may become the maximum of the elements."""
+        algebra = self.algebra
+        if all(peel(algebra, m) is None for m in algebra.polynomials[p]):
+            return False
+        try:
+            own = flatten(algebra, p)
+        except UndecidedError:
+            return True
+        for bound, body in own:
+            if not any(
+                not algebra.base_mask(bound) & ~algebra.base_mask(other)
+                and not Counter(algebra.polynomials[body]) - Counter(algebra.polynomials[q])
+                for other, q in elements
+            ):
+                return False
+        return True
+
+    # --------------------------------------------------------------------------------------------------- compiling
+    def region(self, p: int) -> Region:
+        """Return the compiled region of a polynomial."""
+        found = self.regions.get(p)
+        if found is None:
+            found = self.regions[p] = self._compile(p)
+        return found
+
+    def _compile(self, p: int) -> Region:
+        opened = self.embeddings.open(p)
+        region = Region(opened, self.algebra.count[p])
+        unique: dict[tuple[object, ...], Place] = {}
+        for view in opened.views:
+            region.inner_bound |= self.algebra.base_mask(view.bound)
+            try:
+                for place in self._places(region, view):
+                    child = place.child.opened.polynomial
+                    unique.setdefault((place.label, child, place.exact, place.follows, place.axes), place)
+                    region.inner_bound |= place.child.inner_bound
+            except UndecidedError:
+                region.undecided = True
+        region.places = list(unique.values())
+        return region
+
+    def _places(self, region: Region, view: View) -> Iterator[Place]:
+        algebra = self.algebra
+        atoms, monomial = algebra.atoms, algebra.monomials[view.body]
+        kinds: dict[str, list[int]] = {}
+        for atom in monomial.num:
+            kinds.setdefault(atoms[atom].kind, []).append(atom)
+        if "frozen" in kinds or any(atoms[atom].kind == "frozen" for atom in monomial.den):
+            raise UndecidedError("a part of the goal is undecided")
+        if "exp" in kinds:
+            argument = algebra.polynomial([atoms[atom].ref for atom in kinds["exp"]])
+            yield self._place("exp", region, view, argument, Monomial(tuple(kinds["exp"])), SUMMANDS)
+        if "sqrt" in kinds or monomial.root != UNIT:
+            roots = tuple(kinds.get("sqrt", ()))
+            argument = algebra.under_root(roots, monomial.root)
+            yield self._place("sqrt", region, view, argument, Monomial(roots, root=monomial.root), FACTOR)
+        if monomial.den or monomial.quotient != UNIT:
+            yield self._place("div", region, view, algebra.below(monomial), None, FACTOR)
+        for atom in sorted(set(kinds.get("apply", ()))):
+            for argument in dict.fromkeys(atoms[atom].refs):
+                yield self._place(atoms[atom].name, region, view, argument, Monomial((atom,)), WHOLE)
+        for atom in sorted(set(kinds.get("max", ()))):
+            yield from self._maximum(region, view, atom)
+
+    def _place(
+        self, label: str, region: Region, view: View, argument: int, whole: Monomial | None, partial: int
+    ) -> Place:
+        """Return the place of a crossing whose largest argument is given and which then contributes `whole`."""
+        algebra = self.algebra
+        child = self.region(argument)
+        exact = _FAR
+        if whole is not None:
+            produced = algebra.polynomial((algebra.monomial(whole),))
+            exact = self.linear(region, produced, counts_additions=not algebra.mask[produced] & algebra.copy_mask)
+        follows: Distances = (0, 0, 0) if label == "div" else (1, 1, 0)
+        return self._new_place(label, view, child, exact, partial, follows)
+
+    def _new_place(
+        self, label: str, view: View, child: Region, exact: Distances, partial: int, follows: Distances
+    ) -> Place:
+        axes = self.algebra.mask[child.opened.polynomial] & view.bound
+        axes &= ~child.inner_bound & ~self.algebra.copy_mask
+        cross, absorb = self.costs.crossing.get(label, 1), self.costs.absorbs.get(label, 0)
+        return Place(label, view, child, exact, partial, follows, axes, cross, absorb)
+
+    def _maximum(self, region: Region, view: View, atom: int) -> Iterator[Place]:
+        """Return the places inside a maximum: its elements, with all that may be added to them within the product.
+
+        c (z + max(x, y)) is c max(x + z, y + z), and positive constants of c may be within as well.
+        """
+        algebra = self.algebra
+        cofactor = algebra.divide_monomials(view.body, algebra.monomial(Monomial((atom,))))
+        numbers = [a for a in algebra.monomials[cofactor].num if algebra.is_positive_number(a)]
+        for chosen in sorted({tuple(n for n, take in zip(numbers, pick, strict=True) if take)
+                              for pick in product((False, True), repeat=len(numbers))}):  # fmt: skip
+            scale = algebra.monomial(Monomial(chosen))
+            outside = algebra.divide_monomials(cofactor, scale)
+            itself = algebra.multiply_monomials(scale, algebra.monomial(Monomial((atom,))))
+            added: Counter[int] = Counter()
+            for other in region.opened.views:
+                if other.bound == view.bound:
+                    summand = algebra.divide_monomials(other.body, outside)
+                    if summand >= 0:
+                        added[summand] += region.opened.multiplicity[other.owner]
+            added[itself] -= 1
+            zero = zero_monomial(algebra)
+            elements = []
+            for bound, q in algebra.atoms[atom].elements:
+                scaled = [algebra.multiply_monomials(scale, m) for m in algebra.polynomials[q] if m != zero]
+                body = [*scaled, *added.elements()]
+                elements.append((bound, algebra.polynomial(body or [zero])))
+            follows: Distances = (0, 0, 0) if outside == UNIT else (1, 1, 0)
+            region.lattices.append((view, elements, follows))
+            for _, q in elements:
+                yield self._new_place("max", view, self.region(q), _FAR, SUMMANDS, follows)
