@@ -25,6 +25,7 @@ from workbench.errors import (
     AttributeValueError,
     LegalityError,
     ResultMismatchError,
+    SaverError,
     ThreadGraphError,
     UnknownTensorError,
     UsageError,
@@ -364,6 +365,8 @@ class BlockBuilder:
         """Add an output saver of a tile of after the loop. Raises: OmapError, SaverError, RaggedTileError."""
         tile = self._tiles[self.value(value).name]
         maps = dim_map(tuple(omap))
+        if self._places[tile.name] is Place.LOOP:
+            raise SaverError("a value of the loop body is stored", f"output saver of {tile.name}", "accumulate it first")
         inference.saved_shape(tile, maps, self.grid_dims, node=f"output saver of {tile.name}")
         self.nodes.append(OutputSaver(tile.name, maps))
 
