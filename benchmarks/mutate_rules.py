@@ -15,7 +15,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from benchmarks.rule_mutations import MUTATORS, Mutant
+from benchmarks.attribute_mutations import mutate_attributes_read
+from benchmarks.mutants import Mutant
+from benchmarks.rule_mutations import MUTATORS
 from tests.conformance.operator_checks import CHECKS
 from workbench.ops import operators, registry
 from workbench.ops.spec import OpSpec
@@ -81,7 +83,7 @@ def main(arguments: list[str]) -> int:
             continue
         for check in CHECKS.values():  # the checks must pass before their failure means anything
             check(spec)
-        for mutator in MUTATORS:
+        for mutator in (*MUTATORS, mutate_attributes_read):
             for mutant in mutator(spec):
                 if mutant.same_because:
                     excluded[mutant.same_because] += 1

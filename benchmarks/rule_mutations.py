@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from benchmarks.mutants import Mutant
 from tests.conformance.operator_checks import has_compiler
 from tests.conformance.operator_checks.cases import CASES, Case, operands_of, oracle
 from workbench.core.shapes import Shape
@@ -56,21 +57,6 @@ SWAPPED, DOUBLED, HALVED, PLUS_ONE, CONSTANT = (
     "off by one",
     "a constant",
 )
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A record with one rule changed. `same_because`: why the change makes no difference, if so."""
-
-    rule: str
-    mutation: str
-    spec: OpSpec
-    same_because: str = ""
-
-    @property
-    def name(self) -> str:
-        """Operator, rule and mutation."""
-        return f"{self.spec.name}.{self.rule}: {self.mutation}"
 
 
 # ------------------------------------------------------------------------------------------------- mutations per rule

@@ -20,6 +20,7 @@ from tests.conformance.operator_checks.floats import (
 )
 from tests.conformance.operator_checks.laws import check_laws
 from tests.conformance.operator_checks.records import check_record
+from tests.conformance.operator_checks.refusals import check_refusals
 from tests.conformance.operator_checks.shapes import check_shapes
 from tests.conformance.operator_checks.terms import check_terms, check_terms_expansion
 from tests.conformance.operator_checks.work import check_work
@@ -28,6 +29,7 @@ from workbench.ops.spec import OpSpec
 CHECKS: dict[str, Callable[[OpSpec], None]] = {
     "record": check_record,
     "shape": check_shapes,
+    "refusals": check_refusals,
     "axes": check_axes,
     "float": check_float,
     "prefix": check_prefix,
