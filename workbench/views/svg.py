@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from workbench.core.levels import Level
@@ -35,11 +35,14 @@ _SVG = "http://www.w3.org/2000/svg"
 _FONT = "Helvetica"  # the drawing programs know its widths; the picture names its usual stand-ins too
 _FONT_FAMILY = "Helvetica,Arial,Liberation Sans,sans-serif"
 # Texts are measured larger than they are drawn, since the reader's font may be wider than Helvetica (DejaVu Sans is).
-_MEASURED_POINTS = {"node": 12.5, "edge": 10.5, "cluster": 13.5, "graph": 10.5}
+_MEASURED_POINTS = {"node": 12.5, "edge": 10.5, "cluster": 13.5}
 _TITLE_POINTS, _LINE_POINTS = 10.5, 9.0
 _LONGEST_TEXT = 48  # characters of one label line; longer ones end in an ellipsis, the tooltip has the whole
+_NOTE_POINTS, _EDGE_POINTS = 13.0, 6  # height of a note below the drawing, space around everything
+_WIDTH_OF_LETTER = 0.55  # of the font's size, on average; only the notes rely on it
 _MAP_LEGEND = (
-    f"x, y, z: axes of the grid; i: the for-loop; x→1: x splits dimension 1; x→{REPLICA}: all of it for every x"
+    "x, y, z: axes of the grid; i: the for-loop",
+    f"x→1: x splits dimension 1; x→{REPLICA}: all of it for every x",
 )
 _RAGGED_LEGEND = f"{RAGGED}: the last tiles along this dimension are shorter"
 
@@ -63,23 +66,18 @@ def graph_svg(
 
 # ------------------------------------------------------------------------------------------------------------- to DOT
 def dot_source(view: GraphView) -> str:
-    """Return the picture in the DOT language, in the light colours."""
-    canvas, edge = LIGHT[Role.CANVAS], LIGHT[Role.EDGE]
-    notes = list(view.notes)
-    notes += [_MAP_LEGEND] if any(edge.maps for edge in view.edges) else []
-    notes += [_RAGGED_LEGEND] if any(RAGGED in edge.shape for edge in view.edges) else []
+    """Return the picture in the DOT language, in the light colours; the kernel graph is the whole drawing."""
+    kernel, edge = LIGHT[Role.KERNEL], LIGHT[Role.EDGE]
     lines = [
         "digraph picture {",
-        f'graph [fontname="{_FONT}" fontsize={_MEASURED_POINTS["graph"]} fontcolor="{edge.ink}" bgcolor="{canvas.ground}" '
-        f"pad=0.12 nodesep=0.2 ranksep=0.32 outputorder=edgesfirst labelloc=b labeljust=l "
-        f"label={_label(notes, left=True, limit=None)}]",
-        f'node [fontname="{_FONT}" fontsize={_MEASURED_POINTS["node"]} fontcolor="{canvas.ink}" shape=box style=filled '
+        f'graph [fontname="{_FONT}" fontsize={_MEASURED_POINTS["cluster"]} fontcolor="{kernel.ink}" bgcolor="transparent" '
+        f"pad=0.15 nodesep=0.2 ranksep=0.32 outputorder=edgesfirst labelloc=t labeljust=l "
+        f"label={_label(_kernel_lines(view), left=True)}]",
+        f'node [fontname="{_FONT}" fontsize={_MEASURED_POINTS["node"]} fontcolor="{kernel.ink}" shape=box style=filled '
         f'margin="0.08,0.04" height=0.3 width=0.3]',
         f'edge [fontname="{_FONT}" fontsize={_MEASURED_POINTS["edge"]} fontcolor="{edge.ink}" color="{edge.line}" '
         f"arrowsize=0.55]",
-        f"subgraph cluster_kernel {{ {_cluster_attributes('kernel', Role.KERNEL, _kernel_lines(view))}",
         *_cluster_body(view, ""),
-        "}",
         *(_edge(number, edge) for number, edge in enumerate(view.edges)),
         "}",
     ]
@@ -164,42 +162,88 @@ def _finish(drawn: str, view: GraphView, prefix: str, theme: Theme) -> str:
     titles = []
     for number, group in enumerate(picture.iter(f"{{{_SVG}}}g")):
         key = group.get("id", "")
-        what = key.partition("-")[0]
-        group.set("id", f"{prefix}-{key}" if what in ("node", "edge", "cluster") else f"{prefix}-part-{number}")
+        what = key.partition("-")[0] if group is not picture else "cluster"
+        group.set("id", f"{prefix}-{key}" if key in tooltips else f"{prefix}-part-{number}")
         tooltip = group.find(f"{{{_SVG}}}title")
         if tooltip is not None:
-            lines = tooltips.get(key) or _kernel_lines(view)
-            tooltip.text = "\n".join(printable(line) for line in lines if line)
+            tooltip.text = _tooltip(tooltips.get(key) or _kernel_lines(view))
         for position, text in enumerate(group.findall(f"{{{_SVG}}}text")):
-            is_title = position == 0 and what in ("node", "cluster")
-            text.set("font-size", f"{_TITLE_POINTS if is_title else _LINE_POINTS:.2f}")
-            text.set("font-family", _FONT_FAMILY)
+            is_title = position == 0 and what != "edge"
+            _set(text, {"font-size": f"{_TITLE_POINTS if is_title else _LINE_POINTS:.2f}", "font-family": _FONT_FAMILY})
             if is_title:
                 text.set("font-weight", "bold")
             if what == "cluster":
                 group.remove(text)
-                titles += _with_halo(text, group.get("class", ""))
-    for text in titles:
-        picture.append(text)  # above the edges that cross them
-    for name, value in {
-        "id": prefix, "class": "workbench-graph", "role": "img", "aria-label": printable(_summary(view))
-    }.items():  # fmt: skip
-        root.set(name, value)
+                titles += _with_halo(text, f"{group.get('class')} {Role.KERNEL.value if group is picture else ''}")
+    picture.extend(titles)  # above the edges that cross them
+    for background in picture.findall(f"{{{_SVG}}}polygon"):
+        picture.remove(background)
+    _set(root, {"id": prefix, "class": "workbench-graph", "role": "img", "aria-label": printable(_summary(view))})
+    _add_frame_and_notes(root, view, prefix)
     style = ElementTree.Element(f"{{{_SVG}}}style")
     style.text = _style(prefix, theme)
     root.insert(0, style)
     return ElementTree.tostring(root, encoding="unicode").strip() + "\n"
 
 
+def _add_frame_and_notes(root: ElementTree.Element, view: GraphView, prefix: str) -> None:
+    """Put the canvas and the kernel graph's box behind the drawing, and the notes below it; nothing lies outside."""
+    _, _, width, height = (float(part) for part in root.get("viewBox", "").split())
+    notes = _notes(view)
+    wide = max(width, *(len(note) * _LINE_POINTS * _WIDTH_OF_LETTER for note in notes), 0)
+    tall = height + len(notes) * _NOTE_POINTS
+    left, top, full, high = -_EDGE_POINTS, -_EDGE_POINTS, wide + 2 * _EDGE_POINTS, tall + 2 * _EDGE_POINTS
+    _set(root, {"viewBox": f"{left} {top} {full:.0f} {high:.0f}", "width": f"{full:.0f}pt", "height": f"{high:.0f}pt"})
+    canvas = _element("rect", {
+        "class": Role.CANVAS.value, "x": str(left), "y": str(top), "width": f"{full:.0f}", "height": f"{high:.0f}",
+        "fill": LIGHT[Role.CANVAS].ground,
+    })  # fmt: skip
+    frame = _element("g", {"id": f"{prefix}-cluster-kernel", "class": f"cluster {Role.KERNEL.value}"})
+    title = _element("title", {})
+    title.text = _tooltip(_kernel_lines(view))
+    box = _element("rect", {
+        "width": f"{wide:.0f}", "height": f"{height:.0f}", "rx": "10", "fill": LIGHT[Role.KERNEL].ground,
+        "stroke": LIGHT[Role.KERNEL].line,
+    })  # fmt: skip
+    frame.extend([title, box])
+    root.insert(0, frame)
+    root.insert(0, canvas)
+    for number, note in enumerate(notes, 1):
+        text = _element("text", {
+            "class": "note", "x": "2", "y": f"{height + number * _NOTE_POINTS:.1f}", "font-size": f"{_LINE_POINTS:.2f}",
+            "font-family": _FONT_FAMILY, "fill": LIGHT[Role.EDGE].ink,
+        })  # fmt: skip
+        text.text = note
+        root.append(text)
+
+
+def _notes(view: GraphView) -> list[str]:
+    notes = list(view.notes)
+    notes += _MAP_LEGEND if any(edge.maps for edge in view.edges) else ()
+    return notes + ([_RAGGED_LEGEND] if any(RAGGED in edge.shape for edge in view.edges) else [])
+
+
+def _element(tag: str, attributes: Mapping[str, str]) -> ElementTree.Element:
+    return ElementTree.Element(f"{{{_SVG}}}{tag}", dict(attributes))
+
+
+def _set(element: ElementTree.Element, attributes: Mapping[str, str]) -> None:
+    for name, value in attributes.items():
+        element.set(name, value)
+
+
+def _tooltip(lines: Sequence[str]) -> str:
+    return "\n".join(printable(line) for line in lines if line)
+
+
 def _with_halo(text: ElementTree.Element, classes: str) -> list[ElementTree.Element]:
     """Return the text twice: first as a thick line in the colour of its cluster's ground, so that edges do not cross it."""
     role = next(role for role in Role if role.value in classes.split())
-    halo = copy.deepcopy(text)
-    for name, value in {
-        "class": f"halo {role.value}", "aria-hidden": "true", "fill": LIGHT[role].ground, "stroke": LIGHT[role].ground,
-        "stroke-width": "4", "stroke-linejoin": "round",
-    }.items():  # fmt: skip
-        halo.set(name, value)
+    halo, ground = copy.deepcopy(text), LIGHT[role].ground
+    _set(halo, {
+        "class": f"halo {role.value}", "aria-hidden": "true", "fill": ground, "stroke": ground, "stroke-width": "4",
+        "stroke-linejoin": "round",
+    })  # fmt: skip
     return [halo, text]
 
 
@@ -242,11 +286,11 @@ def _dark_rules(scope: str) -> str:
     canvas = DARK[Role.CANVAS]
     lines = DARK[Role.EDGE]
     rules = [
-        rule(".graph > polygon", f"fill: {canvas.ground};"),
+        rule(f".{Role.CANVAS.value}", f"fill: {canvas.ground};"),
         rule("text", f"fill: {canvas.ink};"),
         rule(".edge > path", f"stroke: {lines.line};"),
         rule(".edge > polygon", f"stroke: {lines.line}; fill: {lines.line};"),
-        rule(".edge text, .graph > text", f"fill: {lines.ink};"),
+        rule(".edge text, .note", f"fill: {lines.ink};"),
     ]
     for role in (Role.KERNEL, Role.BLOCK, Role.THREAD, Role.LOOP):
         ground = DARK[role].ground

@@ -107,8 +107,10 @@ def test_nothing_is_cut_off(build: Callable[[], KernelGraph]) -> None:
     root = ElementTree.fromstring(graph_svg(build()))
     left, top, width, height = (float(part) for part in root.get("viewBox", "").split())
     assert root.get("width", "").removesuffix("pt") == f"{width:.0f}"
-    picture = root.find(f"{SVG}g")
-    assert picture is not None
+    frame, picture = root.findall(f"{SVG}g")
+    box = frame.find(f"{SVG}rect")
+    assert box is not None
+    assert float(box.get("width", "nan")) <= width + left
     match = re.search(r"translate\(([-\d.]+)[ ,]([-\d.]+)\)", picture.get("transform", ""))
     assert match
     shift = float(match.group(1)), float(match.group(2))
@@ -118,6 +120,8 @@ def test_nothing_is_cut_off(build: Callable[[], KernelGraph]) -> None:
         corners += list(zip(numbers[::2], numbers[1::2], strict=True))
         if element.tag == f"{SVG}text":
             corners.append((float(element.get("x", "nan")), float(element.get("y", "nan"))))
+    notes = [note for note in root.findall(f"{SVG}text") if note.get("class") == "note"]
+    corners += [(float(note.get("x", "nan")) - shift[0], float(note.get("y", "nan")) - shift[1]) for note in notes]
     slack = 0.5
     for x, y in corners:
         assert left - slack <= x + shift[0] <= left + width + slack
