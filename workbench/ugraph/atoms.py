@@ -102,6 +102,15 @@ class Atoms:
                     break
         return current
 
+    def continued(self, outer: Sequence[int], inner: Sequence[int]) -> Run | None:
+        """Return `outer` and `inner` together when the first goes on where a cut left the second, else None."""
+        both = self.resolve((*outer, *inner))
+        for cut in self.cuts:
+            whole = self.resolve(cut.counts + cut.tile)
+            if both == whole[len(whole) - len(both) :]:
+                return self.normal(both)
+        return None
+
     def extent(self, run: Sequence[int]) -> int:
         """Return the product of the extents of a run."""
         return prod(self.extents[atom] for atom in self.resolve(run))
@@ -216,6 +225,7 @@ class Atoms:
         self._check(longer, inner)
         outer = self.fresh(self.extents[longer] // self.extents[inner], AtomKind.FACTOR)
         self.kinds[outer] |= self.kinds[longer]
+        self.kinds[inner] |= self.kinds[longer] & {AtomKind.GRID, AtomKind.LOOP}
         self._beside[outer] |= self._beside[longer] | {inner}
         self._beside[inner] |= self._beside[longer] | {outer}
         self._parts[longer] = (outer, inner)

@@ -16,6 +16,11 @@ from workbench.ugraph.dataflow import Dataflow, Step
 from workbench.ugraph.inference import LOOP
 from workbench.ugraph.nodes import Accumulator, AccumulatorKind, InputIterator, OpNode, OutputSaver, RunningMax
 
+SIZE_ATTRIBUTES = frozenset(
+    {("reshape", "shape"), ("broadcast", "shape"), ("sum_to_columns", "columns"), ("split", "parts")}
+)
+"""Attributes (operator, name) that are extents and follow when sizes change; all others say what is computed."""
+
 Dims = tuple[Run, ...]
 Use = tuple[int, int]  # number of the step, position of the operand
 

@@ -16,7 +16,7 @@ from workbench.errors import MissingRuleError
 from workbench.ops.attributes import complete_attributes, integer
 from workbench.ops.registry import operator
 from workbench.ops.spec import Attributes, AttributeValue
-from workbench.ugraph.builder import BlockBuilder, KernelBuilder
+from workbench.ugraph.builder import BlockBuilder
 from workbench.ugraph.dataflow import Path
 from workbench.ugraph.inference import LOOP
 from workbench.ugraph.kernel_graph import KernelGraph

@@ -1,0 +1,463 @@
+"""The algebraic structure of a µGraph: what is left when sizes and schedule are erased.
+
+Composites, sugar and thread graphs are expanded; constants are carried outwards as far as the operators' laws allow, the
+1/n of a mean as a count; equal values are one. Invariant: two graphs have one structure exactly if their texts are equal;
+the text numbers values by their place in the computation, never by name or order in the graph.
+
+Kept: operators, wiring, the place of each (kernel, block, loop, after the loop), looped dimensions, and dimensions split
+over blocks that the outputs do not show whole. Erased: extents, types, strides, grid, loop, block and cluster counts, the
+grid's tiling of other dimensions, accumulators over no loop. Long because it is one walk with one rule per kind of node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import assert_never
+
+from workbench.core.tensors import DeviceTensor
+from workbench.ops.attributes import fraction
+from workbench.ops.movement import reshape_sources
+from workbench.ops.spec import Concatenated, DimSource, Factor, Homogeneity, OpKind, Piece, Product, Regrouped, Same
+from workbench.ugraph.atoms import AtomKind, Atoms, Run
+from workbench.ugraph.counts import recognize_counts
+from workbench.ugraph.dataflow import Dataflow, Step, flatten
+from workbench.ugraph.dimensions import SIZE_ATTRIBUTES, Dimensions
+from workbench.ugraph.expand import expand
+from workbench.ugraph.hashes import digest
+from workbench.ugraph.inference import LOOP, Place
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.nodes import Accumulator, AccumulatorKind, InputIterator, OpNode, OutputSaver, RunningMax
+from workbench.ugraph.scalars import ONE, Scalar, scalar
+
+
+def structure_hash(graph: KernelGraph) -> str:
+    """Return the hash of `structure_text`, 32 hexadecimal digits."""
+    return digest("structure", structure_text(graph))
+
+
+def structure_text(graph: KernelGraph) -> str:
+    """Return the structure of a program, one value a line in the order of the computation.
+
+    `t5 = matmul (t3, t4) [loop of A]`: in the loop of block graph A; `n(t4)^-1 * t6`: t6 over the number of elements that
+    the sum t4 folds; `t6 stretched -1`: a dimension of extent 1 meets a longer one, counted from the end.
+    """
+    return _Printer(_Structure(graph)).text()
+
+
+# ----------------------------------------------------------------------------------------------------------- the values
+@dataclass(frozen=True, slots=True)
+class _Coefficient:
+    """A constant factor. Attributes: number; counts: powers of the number of elements a vertex folds, by vertex."""
+
+    number: Scalar = ONE
+    counts: tuple[tuple[int, Fraction], ...] = ()
+
+    def times(self, other: _Coefficient, degree: Fraction = Fraction(1)) -> _Coefficient:
+        """Return this times a power of another."""
+        counts = dict(self.counts)
+        for vertex, exponent in other.counts:
+            counts[vertex] = counts.get(vertex, Fraction(0)) + degree * exponent
+        kept = tuple(sorted((vertex, exponent) for vertex, exponent in counts.items() if exponent))
+        return _Coefficient(self.number * other.number.power(degree), kept)
+
+    def text(self, name: Callable[[int], str]) -> str:
+        """Return it as a prefix of a product, empty for 1."""
+        parts = sorted(f"n({name(vertex)})" + ("" if e == 1 else f"^{e}") for vertex, e in self.counts)
+        if not self.number.is_one:
+            parts.insert(0, str(self.number))
+        return "".join(f"{part} * " for part in parts)
+
+
+_UNIT = _Coefficient()
+_MINUS = _Coefficient(Scalar(-1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A constant times a result of a vertex. Attributes: note: how an operator sees it (stretched dimensions)."""
+
+    vertex: int
+    coefficient: _Coefficient = _UNIT
+    port: int = 0
+    note: str = ""
+
+    def scaled(self, factor: _Coefficient) -> _Term:
+        return _Term(self.vertex, self.coefficient.times(factor), self.port, self.note)
+
+    def text(self, name: Callable[[int], str]) -> str:
+        port = f".{self.port}" if self.port else ""
+        factor, value = self.coefficient.text(name), name(self.vertex)
+        if value == "1" and factor:
+            return factor.removesuffix(" * ") + self.note
+        return f"{factor}{value}{port}{self.note}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Vertex:
+    """An operator on terms. Attributes: label; terms; where: place and, inside a block graph, its launch; digest."""
+
+    label: str
+    terms: tuple[_Term, ...]
+    place: str
+    launch: int | None
+    digest: str
+
+
+class _Structure:
+    """The vertices of a program, each value once.
+
+    Attributes: vertices; outputs: terms in the order of the program's outputs; ranks: of the program's inputs.
+    """
+
+    def __init__(self, graph: KernelGraph) -> None:
+        self.flow: Dataflow = flatten(expand(graph, keep_means=True))
+        self.dimensions = Dimensions(self.flow, Atoms())
+        self.dimensions.derive()
+        self.counts = recognize_counts(self.dimensions, roots=True)
+        self.ranks = [len(tensor.shape) for tensor in graph.inputs]
+        self.vertices: list[_Vertex] = []
+        self._known: dict[tuple[int | None, str], int] = {}
+        self._of_step: dict[int, int] = {}
+        self._terms: dict[int, _Term] = {}
+        self._saved: list[tuple[int, _Term]] = []
+        self._looped = [
+            block.forloop_range > 1 or any(node.fmap is not None for node in block.iterators)
+            for block in (node.block for node in self.flow.launches)
+        ]
+        self._one = self._vertex("1", (), "", None)
+        launch: int | None = None
+        for number, step in enumerate(self.flow.steps):
+            if step.launch != launch:
+                self._store()
+                launch = step.launch
+            self._step(number, step)
+        self._store()
+        self.outputs = [self._terms[value] for value in self.flow.outputs]
+
+    def digest_of(self, vertex: int) -> str:
+        """Return the digest of a vertex."""
+        return self.vertices[vertex].digest
+
+    def _vertex(self, label: str, terms: Sequence[_Term], place: str, launch: int | None, salt: str = "") -> int:
+        code = digest(label, place, salt, *(term.text(self.digest_of) for term in terms))
+        if (launch, code) not in self._known:
+            self._known[launch, code] = len(self.vertices)
+            self.vertices.append(_Vertex(label, tuple(terms), place, launch, code))
+        return self._known[launch, code]
+
+    def _store(self) -> None:
+        """Make kernel values of what a launch saves; which values are saved together belongs to the structure."""
+        together = digest(*sorted(self.digest_of(term.vertex) for _, term in self._saved))
+        for value, term in self._saved:
+            vertex = self._vertex("store", [_Term(term.vertex, port=term.port)], "kernel", None, together)
+            self._terms[value] = _Term(vertex, term.coefficient)
+        self._saved = []
+
+    # ------------------------------------------------------------------------------------------------------ per step
+    def _step(self, number: int, step: Step) -> None:
+        operands = [self._terms[value] for value in step.operands]
+        match step.node:
+            case DeviceTensor():
+                position = [tensor.name for tensor in self.flow.graph.inputs].index(step.node.name)
+                result = _Term(self._vertex(f"input {position}", (), "kernel", None))
+            case InputIterator():
+                result = self._plain(step, self._load_label(step), operands)
+            case Accumulator():
+                result = self._accumulator(number, step, operands)
+            case RunningMax():
+                result = self._homogeneous(
+                    step, "running max", operands, (Homogeneity((0,), Fraction(1), positive=True),)
+                )
+            case OutputSaver():
+                self._saved.append((step.results[0], operands[0]))
+                return
+            case OpNode():
+                result = self._operator(number, step, operands)
+            case _:
+                assert_never(step.node)
+        self._of_step[number] = result.vertex
+        for port, value in enumerate(step.results):
+            self._terms[value] = _Term(result.vertex, result.coefficient, result.port or port)
+
+    def _place(self, step: Step) -> str:
+        if step.launch is None:
+            return "kernel"
+        if not self._looped[step.launch]:
+            return "block"
+        names = {Place.LOOP: "loop", Place.AFTER: "after the loop", Place.INVARIANT: "at any time"}
+        return names[step.place or Place.INVARIANT]
+
+    def _plain(self, step: Step, label: str, operands: Sequence[_Term]) -> _Term:
+        """Return a vertex through whose only operand every constant passes."""
+        (operand,) = operands
+        vertex = self._vertex(label, [_Term(operand.vertex, port=operand.port)], self._place(step), step.launch)
+        return _Term(vertex, operand.coefficient)
+
+    def _load_label(self, step: Step) -> str:
+        node = step.node
+        assert isinstance(node, InputIterator)
+        rank = len(self.flow.shapes[step.operands[0]])
+        split = [f"split {dim - rank}" for dim in range(rank) if self._is_split(step, dim)]
+        looped = [] if node.fmap is None else [f"looped {node.fmap - rank}"]
+        return " ".join(["load", *looped, *split])
+
+    def _is_split(self, step: Step, dim: int) -> bool:
+        """Return True when the grid cuts a dimension that no output of the launch shows whole, or that it shows in parts."""
+        node, launch = step.node, step.launch
+        assert isinstance(node, InputIterator)
+        assert launch is not None
+        atoms = self.dimensions.atoms
+        axes = [axis for axis in range(LOOP) if node.imap[axis] == dim]
+        if not axes:
+            return False
+        saved = [
+            atoms.normal(run)
+            for other in self.flow.steps
+            if other.launch == launch and isinstance(other.node, OutputSaver)
+            for run in self.dimensions.values[other.results[0]]
+        ]
+        base = atoms.normal(self.dimensions.values[step.operands[0]][dim])
+        counts = [atoms.find(self.dimensions.grid[launch][axis]) for axis in axes]
+        if any(count in run for count in counts for run in saved):
+            return True
+        whole = any(base == run[at : at + len(base)] for run in saved for at in range(len(run)))
+        return not whole and any(atoms.extents[count] > 1 for count in counts)
+
+    def _accumulator(self, number: int, step: Step, operands: list[_Term]) -> _Term:
+        node, launch = step.node, step.launch
+        assert isinstance(node, Accumulator)
+        assert launch is not None
+        law = (Homogeneity((0,), Fraction(1), positive=node.kind is AccumulatorKind.MAX),)
+        folds = self.flow.block(launch).forloop_range > 1 or self._varies(step.operands[0])
+        if node.kind is AccumulatorKind.MEAN:
+            place = "loop" if self._looped[launch] else "block"
+            inner = _Term(operands[0].vertex, port=operands[0].port)
+            vertices = [self._vertex("sum -1", [inner], place, launch)]
+            if folds:
+                vertices.append(self._vertex("accumulate sum", [_Term(vertices[0])], self._place(step), launch))
+            counted = _Coefficient(ONE, tuple((vertex, Fraction(-1)) for vertex in sorted(vertices)))
+            return _Term(vertices[-1], operands[0].coefficient.times(counted))
+        if not folds:
+            return operands[0]
+        return self._homogeneous(step, f"accumulate {node.kind.value}", operands, law)
+
+    def _varies(self, value: int) -> bool:
+        """Return True when a value of a block graph is made in the loop."""
+        return next(step for step in self.flow.steps if value in step.results).place is Place.LOOP
+
+    # ----------------------------------------------------------------------------------------------------- operators
+    def _operator(self, number: int, step: Step, operands: list[_Term]) -> _Term:
+        node = step.node
+        assert isinstance(node, OpNode)
+        operands = [self._noted(step, position, operand) for position, operand in enumerate(operands)]
+        laws = node.spec.homogeneous(node.attribute_map)
+        match node.op:
+            case "constant" | "scale":
+                base = operands[0] if operands else _Term(self._one)
+                value = fraction(node.attribute_map, "factor" if node.op == "scale" else "value")
+                if value == 0:
+                    return _Term(self._vertex("times 0", [_Term(base.vertex)], self._place(step), step.launch))
+                return _Term(base.vertex, base.coefficient.times(self._constant(number, value)), base.port)
+            case "neg":
+                return _Term(operands[0].vertex, operands[0].coefficient.times(_MINUS), operands[0].port)
+            case "sub":
+                both = [operands[0], operands[1].scaled(_MINUS)]
+                return self._homogeneous(step, "add", both, laws, commutative=True)
+            case "mul" | "div" if any(operand.vertex == self._one for operand in operands):
+                return self._by_constant(step, node.op, operands, laws)
+            case "mul":
+                return self._product(step, operands, laws)
+            case "mean":
+                inner = _Term(operands[0].vertex, port=operands[0].port)
+                vertex = self._vertex(f"sum {node.attribute_map['axis']}", [inner], self._place(step), step.launch)
+                counted = _Coefficient(ONE, ((vertex, Fraction(-1)),))
+                return _Term(vertex, operands[0].coefficient.times(counted))
+            case _:
+                label = node.op + self._attributes(number, step, node)
+                return self._homogeneous(step, label, operands, laws, commutative=node.spec.commutative)
+
+    def _constant(self, number: int, value: Fraction) -> _Coefficient:
+        """Return a constant as a coefficient, powers of counts where it is recognised as such."""
+        if number not in self.counts:
+            return _Coefficient(scalar(value))
+        powers: dict[int, Fraction] = {}
+        for span in self.counts[number].spans:
+            for step in sorted(span.steps):
+                if step in self._of_step:
+                    powers[self._of_step[step]] = span.exponent
+        return _Coefficient(Scalar(1 if value > 0 else -1), tuple(sorted(powers.items())))
+
+    def _by_constant(self, step: Step, op: str, operands: list[_Term], laws: Sequence[Homogeneity]) -> _Term:
+        left, right = operands
+        if op == "mul" and left.vertex == self._one:
+            left, right = right, left
+        if right.vertex == self._one:
+            degree = Fraction(1 if op == "mul" else -1)
+            return _Term(left.vertex, left.coefficient.times(right.coefficient, degree), left.port)
+        return self._homogeneous(step, op, [left, right], laws)
+
+    def _product(self, step: Step, operands: list[_Term], laws: Sequence[Homogeneity]) -> _Term:
+        """Return a product; x * (1 / y) is x / y, as rsqrt and sigmoid are spelt both ways."""
+        inverse = [operand for operand in operands if self._is_reciprocal(operand, step)]
+        if len(inverse) == 1:
+            other = operands[1] if operands[0] is inverse[0] else operands[0]
+            (_, below) = self.vertices[inverse[0].vertex].terms
+            denominator = _Term(below.vertex, below.coefficient, below.port, inverse[0].note)
+            quotient = self._homogeneous(step, "div", [other, denominator], laws[:1])
+            return _Term(quotient.vertex, quotient.coefficient.times(inverse[0].coefficient))
+        return self._homogeneous(step, "mul", operands, laws, commutative=True)
+
+    def _is_reciprocal(self, term: _Term, step: Step) -> bool:
+        vertex = self.vertices[term.vertex]
+        here = (vertex.place, vertex.launch) == (self._place(step), step.launch)
+        return here and vertex.label == "div" and vertex.terms[0].vertex == self._one
+
+    def _homogeneous(
+        self,
+        step: Step,
+        label: str,
+        operands: Sequence[_Term],
+        laws: Sequence[Homogeneity],
+        *,
+        commutative: bool = False,
+    ) -> _Term:
+        """Return a vertex, what its laws let through carried out of its operands."""
+        terms, outside = list(operands), _UNIT
+        for law in laws:
+            which = list(law.operands) or list(range(len(terms)))
+            pivot = terms[self._pivot(terms, which, commutative)].coefficient
+            if law.positive and pivot.number.sign < 0:
+                pivot = _Coefficient(pivot.number.magnitude, pivot.counts)
+            outside = outside.times(pivot, law.degree)
+            for position in which:
+                terms[position] = terms[position].scaled(_UNIT.times(pivot, Fraction(-1)))
+        if commutative:
+            terms.sort(key=lambda term: term.text(self.digest_of))
+        return _Term(self._vertex(label, terms, self._place(step), step.launch), outside)
+
+    def _pivot(self, terms: Sequence[_Term], which: Sequence[int], commutative: bool) -> int:
+        """Return the operand whose constant is carried out of a sum: a proper one, the first in a canonical order."""
+        proper = [position for position in which if terms[position].vertex != self._one] or list(which)
+        if not commutative:
+            return proper[0]
+        return min(
+            proper, key=lambda position: (self.digest_of(terms[position].vertex), terms[position].text(self.digest_of))
+        )
+
+    def _noted(self, step: Step, position: int, operand: _Term) -> _Term:
+        """Return an operand with the dimensions noted in which broadcasting stretches it."""
+        node = step.node
+        assert isinstance(node, OpNode)
+        if node.spec.kind not in (OpKind.ELEMENTWISE, OpKind.CONTRACTION) or len(step.operands) < 2:
+            return operand
+        first = -1 if node.spec.kind is OpKind.ELEMENTWISE else -3
+        dims, result = self.dimensions.values[step.operands[position]], self.dimensions.values[step.results[0]]
+        unit = self.dimensions.atoms.is_unit
+        stretched = [axis for axis in range(first, -len(dims) - 1, -1) if unit(dims[axis]) and not unit(result[axis])]
+        note = f" stretched {' '.join(map(str, stretched))}" if stretched else ""
+        return _Term(operand.vertex, operand.coefficient, operand.port, note)
+
+    def _attributes(self, number: int, step: Step, node: OpNode) -> str:
+        """Return an operator's attributes with every extent left out."""
+        shapes = [self.flow.shapes[value] for value in step.operands]
+        texts = []
+        for name, value in node.attributes:
+            if (node.op, name) not in SIZE_ATTRIBUTES:
+                texts.append(str(value) if name == "axis" else f"{name}={value}")
+        match node.op:
+            case "reshape":
+                result = self.flow.shapes[step.results[0]]
+                texts += [_source_text(source) for source in reshape_sources(shapes[0], result)]
+            case "broadcast":
+                sources = node.spec.axes(tuple(shapes), node.attribute_map).results[0]
+                texts += [_source_text(source) for source in sources]
+            case "split":
+                texts.append(f"into {len(step.results)}")
+            case "sum_to_columns":
+                texts.append("over blocks" if self._are_blocks(self.dimensions.reduced[number][0]) else "over a part")
+            case _:
+                pass
+        return "".join(f" {text}" for text in texts)
+
+    def _are_blocks(self, run: Run) -> bool:
+        atoms = self.dimensions.atoms
+        return bool(run) and all(atoms.has_kind(atom, AtomKind.GRID) for atom in atoms.resolve(run))
+
+
+def _source_text(source: DimSource) -> str:
+    match source:
+        case Same(dims=()):
+            return "new"
+        case Same(dims=dims):
+            return str(dims[0].axis)
+        case Product(dims=dims):
+            return f"({' '.join(str(dim.axis) for dim in dims)})"
+        case Factor(dim=dim, position=position, extents=extents):
+            return f"{dim.axis}:{position + 1}/{len(extents)}"
+        case Regrouped(dims=dims, position=position, extents=extents):
+            return f"({' '.join(str(dim.axis) for dim in dims)}):{position + 1}/{len(extents)}"
+        case Concatenated() | Piece():
+            return "part"
+        case _:
+            assert_never(source)
+
+
+class _Printer:
+    """Numbers the vertices in the order in which the outputs need them."""
+
+    def __init__(self, structure: _Structure) -> None:
+        self.structure = structure
+        self.names: dict[int, str] = {}
+        self.letters: dict[int, str] = {}
+        self.lines = ["inputs of rank " + " ".join(str(rank) for rank in structure.ranks)]
+
+    def text(self) -> str:
+        for number, term in enumerate(self.structure.outputs):
+            self._visit(term.vertex)
+            self.lines.append(f"output {number} = {term.text(self._name)}")
+        return "\n".join(self.lines)
+
+    def _name(self, vertex: int) -> str:
+        if (
+            vertex not in self.names
+        ):  # a count of a sum that a constant was carried out of, and which an operator dropped
+            self._visit(vertex)
+        return self.names[vertex]
+
+    def _visit(self, root: int) -> None:
+        stack = [root]
+        while stack:
+            vertex = stack[-1]
+            terms = self.structure.vertices[vertex].terms
+            waiting = [term.vertex for term in terms if term.vertex not in self.names]
+            if vertex in self.names:
+                stack.pop()
+            elif waiting:
+                stack.append(waiting[0])
+            else:
+                stack.pop()
+                self._line(vertex)
+
+    def _line(self, vertex: int) -> None:
+        found = self.structure.vertices[vertex]
+        if found.label == "1":
+            self.names[vertex] = "1"
+            return
+        words = (
+            f"{found.label} ({', '.join(term.text(self._name) for term in found.terms)})"
+            if found.terms
+            else found.label
+        )
+        where = ""
+        if found.launch is not None:
+            letter = self.letters.setdefault(found.launch, _letter(len(self.letters)))
+            where = f" [{found.place} of {letter}]" if found.place != "block" else f" [{letter}]"
+        self.names[vertex] = f"t{len(self.names) - ('1' in self.names.values())}"
+        self.lines.append(f"{self.names[vertex]} = {words}{where}")
+
+
+def _letter(number: int) -> str:
+    """Return A, B, ..., Z, A1, B1, ..."""
+    return chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
