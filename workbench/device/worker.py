@@ -150,6 +150,11 @@ class Worker:
         Raises: WorkerError when the child cannot be started, pickle's errors for what cannot be sent.
         """
         started = time.perf_counter()
+        if function.__module__ == "__main__" or "<" in function.__qualname__:
+            raise WorkerError(
+                f"{function.__module__}.{function.__qualname__} cannot be found by another process; put the function at "
+                "the top of a module"
+            )
         call = pickle.dumps((function.__module__, function.__qualname__, args, kwargs))
         process = self._process if self.process_id is not None else None
         process = process or self._start()
