@@ -23,6 +23,7 @@ from workbench.core.layouts import Strides
 from workbench.core.tensors import DeviceTensor, RegisterTensor, SharedTensor
 from workbench.errors import (
     AttributeValueError,
+    LaunchDimsError,
     LegalityError,
     ResultMismatchError,
     SaverError,
@@ -238,6 +239,8 @@ class BlockBuilder:
         cluster: Sequence[int] = (1,),
         kernel: KernelBuilder | None = None,
     ) -> None:
+        if loop < 1:
+            raise LaunchDimsError(f"forloop_range {loop} must be at least 1", cure="1 means no loop")
         self.operands = tuple(operands)
         self.grid_dims = launch_dims(grid, what="grid_dims")
         self.loop, self.threads, self.cluster, self.kernel = loop, threads, cluster, kernel

@@ -143,6 +143,8 @@ class _Importer:
         stated = entry.optional("input_strides")
         strides = None if stated is None else stated.integers()
         shape, dtype = _shape(tensor), self._dtype(tensor)
+        if _guid(tensor) in self._values:
+            raise FormatError(f"{place}: guid {_guid(tensor)} is made twice")
         with located(place):
             self._values[_guid(tensor)] = self._kernel.input(f"I{len(self._kernel.inputs)}", shape, dtype, strides)
 
