@@ -145,3 +145,27 @@ def test_a_wrong_graph_is_told_from_a_right_one(rng: np.random.Generator) -> Non
     (found,) = evaluate(programs.known_good("rms_norm_linear", **given)[0], [x, gain, w])
     assert relative_error(found, closed_form("rms_norm_linear", "standard", [x, np.ones(12), w])) > 1e-2
     assert relative_error(np.roll(found, 1, axis=0), closed_form("rms_norm_linear", "standard", [x, gain, w])) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("rms_norm_linear", {"batch": 7, "hidden": 100, "out": 33}),
+        ("gated_mlp", {"batch": 65, "hidden": 257, "out": 131}),
+        ("lora", {"batch": 7, "hidden": 100, "out": 33, "rank": 5}),
+        ("gqa", {"batch": 64}),
+        ("gqa_decode", {"rows": 3, "head_dim": 128, "context": 1027}),
+        ("ntrans", {"batch": 7, "hidden": 33}),
+        ("attention_safe", {"rows": 67, "head_dim": 128, "context": 131}),
+    ],
+)
+def test_structures_do_not_depend_on_sizes(name: str, given: dict[str, Any]) -> None:
+    at_default = {graph.structure_hash for graph in programs.known_good(name)}
+    assert {graph.structure_hash for graph in programs.known_good(name, **given)} == at_default
+    assert len(at_default) == len(programs.known_good(name))
+
+
+def test_programs_of_one_formula_have_one_structure() -> None:
+    assert len({programs.get(name).structure_hash for name in ("gqa", "mha", "mqa", "gqa_decode")}) == 1
+    assert programs.get("gqa").structure_hash == programs.get("gqa", style="mirage").structure_hash
+    assert programs.get("gqa").structure_hash != programs.get("qk_norm_attention").structure_hash
