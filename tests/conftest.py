@@ -6,20 +6,25 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported; two threads are slower and far noisier
 
+import importlib.util
+import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden"
 TIMEOUT_S = {"notebook": 120, "browser": 180, "": 60}
 SEED = 20250711
 
-settings.register_profile("workbench", derandomize=True, deadline=None, max_examples=50)
-settings.load_profile("workbench")
+if importlib.util.find_spec("hypothesis"):  # a machine that only runs the GPU tests may lack it
+    from hypothesis import settings
+
+    settings.register_profile("workbench", derandomize=True, deadline=None, max_examples=50)
+    settings.load_profile("workbench")
 
 # golden file -> the test module that read it in this run; `golden/test_no_orphans.py` compares it with the folder
 golden_uses: dict[Path, str] = {}
@@ -39,6 +44,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             ]
             item.add_marker(pytest.mark.timeout(limits[0]))
     items.sort(key=lambda item: item.path.name == "test_no_orphans.py")  # stable: the others keep their order
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a GPU test with the reason where it cannot run; under WORKBENCH_REQUIRE_GPU=1 that is a failure."""
+    if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
+        if os.environ.get("WORKBENCH_REQUIRE_GPU") == "1":
+            pytest.fail(f"WORKBENCH_REQUIRE_GPU=1, but {reason}")
+        pytest.skip(reason)
+
+
+@cache
+def why_no_gpu() -> str:
+    """Return why GPU tests cannot run here, "" where they can."""
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed: pip install '.[cuda]'"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CuPy warns on import where it finds no CUDA
+        import cupy
+    return "" if cupy.is_available() else "there is no CUDA device"
 
 
 @pytest.fixture
