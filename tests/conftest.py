@@ -28,6 +28,7 @@ if importlib.util.find_spec("hypothesis"):  # a machine that only runs the GPU t
 
 # golden file -> the test module that read it in this run; `golden/test_no_orphans.py` compares it with the folder
 golden_uses: dict[Path, str] = {}
+failed_modules: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,6 +45,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             ]
             item.add_marker(pytest.mark.timeout(limits[0]))
     items.sort(key=lambda item: item.path.name == "test_no_orphans.py")  # stable: the others keep their order
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        failed_modules.add(Path(report.nodeid.partition("::")[0]).stem)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
