@@ -14,7 +14,7 @@ from typing import assert_never
 import numpy as np
 
 from workbench.core.shapes import Shape
-from workbench.domains.finite_field import FieldArithmetic, FieldValue
+from workbench.domains.finite_field import Fault, FieldArithmetic, FieldValue
 from workbench.errors import OutsideLaxError
 from workbench.interpret.arrays import ArrayDomain
 from workbench.interpret.walk import Observer, walk
@@ -59,11 +59,14 @@ class FieldTrace:
     """What one evaluation rests on besides field arithmetic.
 
     Attributes: opaque: names of operators taken as random functions, in order; pieces: the choices of piecewise
-    operators, in order of evaluation.
+    operators, in order of evaluation; applications: how many exact rules were applied; faults: (number of the
+    application, zero denominators or non-squares among its last operand's elements).
     """
 
     opaque: list[str] = field(default_factory=list)
     pieces: list[PieceChoice] = field(default_factory=list)
+    applications: int = 0
+    faults: list[tuple[int, Fault]] = field(default_factory=list)
 
 
 class FieldDomain(ArrayDomain[FieldPoint]):
@@ -127,10 +130,7 @@ class FieldDomain(ArrayDomain[FieldPoint]):
                 shapes = tuple(point.residues.shape[prefix:] for point in operands)
                 return (spec.expand(self._applier(prefix), operands, shapes, attributes),)
             case Exact():
-                try:
-                    value = meaning.rule(self.arithmetic, residues, attributes)
-                except OutsideLaxError:
-                    value = self._opaque(spec, residues, attributes)
+                value = self._exact(spec, meaning, residues, attributes)
             case Opaque():
                 value = self._opaque(spec, residues, attributes)
             case Branch():
@@ -142,6 +142,18 @@ class FieldDomain(ArrayDomain[FieldPoint]):
                 assert_never(meaning)
         real = self._real(spec, reals, attributes, prefix) if complete else None
         return (FieldPoint(value, real),)
+
+    def _exact(
+        self, spec: OpSpec, meaning: Exact, residues: tuple[FieldValue, ...], attributes: Attributes
+    ) -> FieldValue:
+        known = len(self.arithmetic.faults)
+        try:
+            value = meaning.rule(self.arithmetic, residues, attributes)
+        except OutsideLaxError:
+            value = self._opaque(spec, residues, attributes)
+        self.trace.faults += [(self.trace.applications, fault) for fault in self.arithmetic.faults[known:]]
+        self.trace.applications += 1
+        return value
 
     def _applier(self, prefix: int) -> Callable[..., FieldPoint]:
         def apply(name: str, *operands: FieldPoint, **attributes: AttributeValue) -> FieldPoint:

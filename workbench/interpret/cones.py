@@ -1,0 +1,206 @@
+"""Which part of each input an element depends on: its cone, as an interval of indices per input and axis.
+
+Invariant: an interval holds every index in the element's cone (it may hold more). The sampler uses it to draw again
+exactly the rows whose root or quotient has no meaning; applications are numbered as in `field.FieldDomain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+
+from workbench.core.shapes import Shape
+from workbench.interpret.arrays import ArrayDomain
+from workbench.interpret.walk import walk
+from workbench.ops.registry import operator
+from workbench.ops.spec import (
+    Array,
+    Attributes,
+    AttributeValue,
+    Branch,
+    Dim,
+    Exact,
+    Expanded,
+    Movement,
+    Opaque,
+    OpSpec,
+    OutsideLax,
+)
+from workbench.ugraph.kernel_graph import KernelGraph
+
+_NONE = (np.int32(2**31 - 1), np.int32(-1))  # the empty interval: the element does not depend on the input
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cones:
+    """The cones of a tensor's elements.
+
+    Attributes: bounds: for every (input, axis) pair in order, the least and then the greatest index, as int32 arrays of
+    the tensor's shape (views with stride 0 where nothing changes).
+    """
+
+    bounds: tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConeAxes:
+    """Which (input, axis) pair each pair of bounds stands for."""
+
+    pairs: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(graph: KernelGraph) -> ConeAxes:
+        """Return the pairs of a program's inputs."""
+        return ConeAxes(tuple((k, axis) for k, tensor in enumerate(graph.inputs) for axis in range(len(tensor.shape))))
+
+    def inputs(self, graph: KernelGraph) -> list[Cones]:
+        """Return the cones of the inputs themselves: each element depends on itself alone."""
+        result = []
+        for k, tensor in enumerate(graph.inputs):
+            bounds = []
+            for other, axis in self.pairs:
+                if other == k:
+                    shape = [-1 if dim == axis else 1 for dim in range(len(tensor.shape))]
+                    index = np.broadcast_to(np.arange(tensor.shape[axis], dtype=np.int32).reshape(shape), tensor.shape)
+                    bounds += [index, index]
+                else:
+                    bounds += [np.broadcast_to(bound, tensor.shape) for bound in _NONE]
+            result.append(Cones(tuple(bounds)))
+        return result
+
+
+class ConeDomain(ArrayDomain[Cones]):
+    """Values are cones; every operator joins its operands' cones along what it folds.
+
+    sites: per application of an exact rule, in order, the cones of its last operand (denominator or radicand).
+    """
+
+    def __init__(self, axes: ConeAxes, chunk_elements: int = 1 << 22) -> None:
+        super().__init__(chunk_elements)
+        self.axes = axes
+        self.sites: list[Cones] = []
+
+    def map(self, function: Callable[..., Array], *values: Cones) -> Cones:
+        """Return the movement of every bound."""
+        return Cones(tuple(function(*arrays) for arrays in zip(*(value.bounds for value in values), strict=True)))
+
+    def shape_of(self, value: Cones) -> Shape:
+        """Return the tensor's shape."""
+        return tuple(value.bounds[0].shape) if value.bounds else ()
+
+    def fill(self, value: Cones, valid: Array, identity: str) -> Cones:
+        """Return the value as it is: slots that do not exist only widen the cones."""
+        return value
+
+    def integers(self, values: Array) -> Cones:
+        """Return cones of numbers: empty."""
+        return self._empty(values.shape)
+
+    def _empty(self, shape: Shape) -> Cones:
+        return Cones(tuple(np.broadcast_to(bound, shape) for _ in self.axes.pairs for bound in _NONE))
+
+    def rule(self, spec: OpSpec, operands: tuple[Cones, ...], attributes: Attributes, prefix: int) -> tuple[Cones, ...]:
+        """Return the cones of the results."""
+        meaning = spec.field
+        match meaning:
+            case Movement():
+                count = spec.num_results(attributes)
+                return tuple(
+                    self.map(lambda *a, number=number: spec.on_float(a, attributes, prefix)[number], *operands)
+                    for number in range(count)
+                )
+            case Expanded():
+                assert spec.expand is not None
+                shapes = tuple(self.shape_of(value)[prefix:] for value in operands)
+                return (spec.expand(self._applier(prefix), operands, shapes, attributes),)
+            case Exact():
+                self.sites.append(operands[-1] if operands else self._empty(()))
+            case Opaque() | Branch() | OutsideLax():
+                pass
+            case _:
+                assert_never(meaning)
+        return (self._join(spec, operands, attributes, prefix),)
+
+    def _applier(self, prefix: int) -> Callable[..., Cones]:
+        def apply(name: str, *operands: Cones, **attributes: AttributeValue) -> Cones:
+            spec = operator(name)
+            (result,) = self.rule(spec, operands, spec.check_attributes(attributes), prefix)
+            return result
+
+        return apply
+
+    def _join(self, spec: OpSpec, operands: tuple[Cones, ...], attributes: Attributes, prefix: int) -> Cones:
+        if not operands:
+            return self._empty(())
+        full = [self.shape_of(value) for value in operands]
+        trailing = tuple(shape[prefix:] for shape in full)
+        folded: list[set[int]] = [set() for _ in operands]
+        for group in spec.axes(trailing, attributes).reduced:
+            for dim in group:
+                whole = dim if isinstance(dim, Dim) else dim.dim
+                folded[whole.operand].add(whole.axis)
+        (shape,) = spec.infer_shapes(trailing, attributes)
+        leading = np.broadcast_shapes(*(extents[:prefix] for extents in full))
+        bounds = []
+        for number in range(2 * len(self.axes.pairs)):
+            function = np.minimum if number % 2 == 0 else np.maximum
+            parts = [_fold(value.bounds[number], axes, function) for value, axes in zip(operands, folded, strict=True)]
+            joined = parts[0]
+            for part in parts[1:]:
+                joined = function(joined, part)
+            bounds.append(np.broadcast_to(joined, (*leading, *shape)))
+        return Cones(tuple(bounds))
+
+
+def _fold(array: Array, axes: set[int], function: np.ufunc) -> Array:
+    """Return the array folded along some axes (kept, extent 1), stride-0 axes shortened to one element."""
+    index = tuple(
+        slice(0, 1) if extent > 1 and stride == 0 else slice(None)
+        for extent, stride in zip(array.shape, array.strides, strict=True)
+    )
+    result = array[index]
+    for axis in axes:
+        if result.shape[axis] > 1:
+            result = function.reduce(result, axis=axis, keepdims=True)
+    return result
+
+
+def cone_sites(graph: KernelGraph, axes: ConeAxes, *, chunk_elements: int = 1 << 22) -> list[Cones]:
+    """Return, per application of an exact rule in a program, the cones of its last operand.
+
+    chunk_elements must be that of the `FieldDomain` whose faults are looked up.
+    """
+    domain = ConeDomain(axes, chunk_elements)
+    walk(graph, axes.inputs(graph), domain)
+    return domain.sites
+
+
+def boxes(axes: ConeAxes, cones: Cones, mask: Array, shapes: Sequence[Shape]) -> dict[int, list[tuple[slice, ...]]]:
+    """Return the parts of inputs to draw again so that the masked elements change: input number -> index boxes.
+
+    For each masked element the input with the smallest part in its cone is chosen.
+    """
+    where = np.nonzero(mask)
+    lows = [np.broadcast_to(cones.bounds[2 * n], mask.shape)[where] for n in range(len(axes.pairs))]
+    highs = [np.broadcast_to(cones.bounds[2 * n + 1], mask.shape)[where] for n in range(len(axes.pairs))]
+    if not len(where) or not lows or not lows[0].size:
+        return {}
+    rows = np.unique(np.stack([*lows, *highs], axis=-1), axis=0)
+    count = len(axes.pairs)
+    result: dict[int, list[tuple[slice, ...]]] = {}
+    for row in rows.tolist():
+        best: tuple[int, int, tuple[slice, ...]] | None = None
+        for k in range(len(shapes)):
+            numbers = [n for n, (other, _) in enumerate(axes.pairs) if other == k]
+            if any(row[n] > row[count + n] for n in numbers):
+                continue
+            box = tuple(slice(row[n], row[count + n] + 1) for n in numbers)
+            size = int(np.prod([part.stop - part.start for part in box], dtype=np.int64))
+            if best is None or size < best[0]:
+                best = (size, k, box)
+        if best is not None:
+            result.setdefault(best[1], []).append(best[2])
+    return result
