@@ -152,8 +152,8 @@ class LoadedKernel:
         if isinstance(parameter, ScalarParameter):
             if isinstance(value, bool | int | float | np.generic):
                 number: np.generic = np.dtype(parameter.dtype).type(value)
-            return number
-            raise LaunchError(f"{where} is {type(value).__name__}, the kernel takes a {parameter.dtype}")
+                return number
+            raise LaunchError(f"{where} is {type(value).__name__}, the kernel takes {parameter.dtype}")
         if isinstance(value, np.ndarray):
             return np.uint64(self._copy_in(index, parameter, value, where))
         view = view_array(value, where)

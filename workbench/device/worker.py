@@ -119,6 +119,7 @@ class Worker:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=child_environment()
             )
         except OSError as error:
+            self.close()
             raise WorkerError(f"the worker process does not start: {error}") from error
         return self._process
 
