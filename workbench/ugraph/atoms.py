@@ -134,7 +134,9 @@ class Atoms:
     def beside(self, dims: Sequence[Run]) -> None:
         """Note that these dimensions belong to one tensor: none of their atoms is another."""
         atoms = [atom for run in dims for atom in self.resolve(run)]
-        for atom in atoms:
+        for number, atom in enumerate(atoms):
+            if self.on_clash is not None and atom in atoms[:number]:
+                self.on_clash(atom, atom)
             self._beside[atom].update(other for other in atoms if other != atom)
 
     def fix(self, run: Sequence[int]) -> None:
@@ -150,7 +152,9 @@ class Atoms:
 
         Where no common refinement exists (6 * 4 against 8 * 3), only the extents stay tied.
         """
-        a, b = list(self.normal(left)), list(self.normal(right))
+        self._align(list(self.normal(left)), list(self.normal(right)))
+
+    def _align(self, a: list[int], b: list[int]) -> None:
         while a and b and a[0] == b[0]:
             del a[0], b[0]
         while a and b:
@@ -219,7 +223,7 @@ class Atoms:
             if self.resolve(cut.tile) == (longer,) and not cut.aligned and len(self.resolve(cut.base)) > 1:
                 cut.aligned = True
                 if self.extent(cut.base) == self.extent(cut.counts + cut.tile):
-                    self.same(cut.base, cut.counts + cut.tile)
+                    self._align(list(self.resolve(cut.base)), list(self.resolve(cut.counts + cut.tile)))
                     if self.resolve((longer,)) != (longer,):
                         return
         self._check(longer, inner)
