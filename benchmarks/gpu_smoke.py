@@ -30,6 +30,7 @@ from workbench.codegen.cuda.launch_shape import LaunchShape  # noqa: E402
 from workbench.codegen.cuda.selftest import intrinsic_cases  # noqa: E402
 from workbench.device.compile import CompiledKernel, compile_cubin  # noqa: E402
 from workbench.device.launch import ArrayParameter, LoadedKernel, Parameter, ScalarParameter, run_on_device  # noqa: E402
+from workbench.device.selftest import run_case  # noqa: E402
 from workbench.device.worker import Worker  # noqa: E402
 from workbench.errors import WorkbenchError  # noqa: E402
 
@@ -57,24 +58,16 @@ def guarded(group: str, name: str, check: Callable[[], dict[str, Any]]) -> None:
             traceback.print_exc()
 
 
-def run_case(index: int) -> tuple[str, float, int]:
-    """Compile and run one intrinsic's check in this process; return complaint, compile seconds and registers."""
-    case = intrinsic_cases()[index]
-    compiled = compile_cubin(case.source, ARCH)
-    run = run_on_device(compiled, case.launch, case.arguments, case.outputs, case.keep)
-    return case.complaint(run.outputs), compiled.compile_s, compiled.registers
-
-
 def check_intrinsics() -> None:
     """Every intrinsic's kernel, in a worker process."""
     with Worker() as worker:
-        for index, case in enumerate(intrinsic_cases()):
-            outcome = worker.run(run_case, 60.0, index)
+        for case in intrinsic_cases():
+            outcome = worker.run(run_case, 60.0, case.name, ARCH)
             if outcome.value is None:
                 report("intrinsic", case.name, f"{outcome.kind}: {outcome.reason}")
             else:
-                complaint, compile_s, registers = outcome.value
-                report("intrinsic", case.name, complaint, compile_s=compile_s, registers=registers)
+                found = outcome.value
+                report("intrinsic", case.name, found.complaint, compile_s=found.compile_s, registers=found.registers)
 
 
 FAULTS = {
@@ -102,8 +95,8 @@ def check_faults(cupy: Any) -> None:
             outcome = worker.run(run_fault, 10.0, name)
             found = f"{outcome.kind}: {outcome.reason.splitlines()[0] if outcome.reason else ''}"
             alive = int((ours + 1).sum()) == 500500
-            after = worker.run(run_case, 60.0, 0)
-            good = outcome.kind == kind and alive and after.value is not None and after.value[0] == ""
+            after = worker.run(run_case, 60.0, "exp", ARCH)
+            good = outcome.kind == kind and alive and after.value is not None and after.value.complaint == ""
             report(
                 "fault", name, "" if good else f"wanted {kind}, got {found}; after: {after.reason}", told=found[:110]
             )

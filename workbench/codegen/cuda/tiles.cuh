@@ -173,6 +173,23 @@ template <class T> WB_DEVICE void accumulators_to_a(u32* a, const float* d0, con
   a[3] = pack2<T>(d1[2], d1[3]);
 }
 
+// Write one result d (16 x 8) to rows m .. and columns n .. (n a multiple of 8) of a tile, rounded to its type.
+template <class Tile> WB_DEVICE void store_d(Tile tile, int m, int n, const float* d) {
+  typedef typename Tile::T T;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    T* place = tile.at(m + mma_row(i), n + mma_col(i));
+    Vec<T, 2> pair;
+    if constexpr (is_same<T, float>) {
+      pair.value[0] = d[i];
+      pair.value[1] = d[i + 1];
+    } else {
+      pair.word[0] = pack2<T>(d[i], d[i + 1]);
+    }
+    register_to_shared(place, pair);
+  }
+}
+
 // ---------------------------------------------------------------- reductions
 // warp: sum (max) over WIDTH lanes that lie STRIDE apart, in each of them. <32>: the warp; <4>: the 4 lanes that hold a
 // row of an mma result; <8, 4>: the 8 lanes that hold a column. Fixed order: the same bits in every lane and run.
@@ -233,7 +250,8 @@ template <int SIZE, int N = 1> WB_DEVICE Vec<float, N> cluster_max(const float* 
   return y;
 }
 
-// ---------------------------------------------------------------- activations (thread)
+// ---------------------------------------------------------------- constants and activations (thread)
+WB_DEVICE float infinity() { return bits_to_f32(0x7f800000u); }
 // erf by formula 7.1.26 of Abramowitz and Stegun: absolute error at most 1.5e-7 beside that of fast_exp.
 WB_DEVICE float fast_erf(float x) {
   const float z = x < 0.0f ? -x : x, t = fast_reciprocal(1.0f + 0.3275911f * z);

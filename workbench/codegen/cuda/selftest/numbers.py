@@ -96,7 +96,14 @@ FUNCTIONS: dict[str, Function] = {
     "silu": ("fast_silu(x[i])", "precise_silu(x[i])", lambda x: x / (1 + np.exp(-x)), -20.0, 20.0, 1e-6),
     "gelu": ("fast_gelu(x[i])", "precise_gelu(x[i])", lambda x: x * (1 + erf(x / math.sqrt(2))) / 2, -6.0, 6.0, 1e-6),
     "maximum": ("maximum(x[i], 0.25f)", "maximum(0.25f, x[i])", lambda x: np.maximum(x, 0.25), -1.0, 1.0, 0.0),
-    "minimum": ("minimum(x[i], 0.25f)", "minimum(0.25f, x[i])", lambda x: np.minimum(x, 0.25), -1.0, 1.0, 0.0),
+    "minimum": (
+        "minimum(x[i], 0.25f)",
+        "minimum(0.25f, minimum(infinity(), x[i]))",
+        lambda x: np.minimum(x, 0.25),
+        -1.0,
+        1.0,
+        0.0,
+    ),
 }
 
 

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32) product(const {T}* a, const {T}
 """
 # One warp, M = 16, N = 16, two steps of K, operands kept as they are (a: [m][k], b: [k][n]) and transposed.
 FRAGMENTS = """
-extern "C" __global__ void __launch_bounds__(32) fragments(const {T}* a, const {T}* b, float* d) {{
+extern "C" __global__ void __launch_bounds__(32) fragments(const {T}* a, const {T}* b, float* d, {T}* rounded) {{
   constexpr int K = MMA_K<{T}>;
   WB_DYNAMIC_SHARED(memory);
   SharedTile<{T}, 16, 2 * K> a_rows(memory);
@@ -76,6 +76,16 @@ extern "C" __global__ void __launch_bounds__(32) fragments(const {T}* a, const {
   for (int way = 0; way < 4; way++)
     for (int n = 0; n < 2; n++)
       for (int i = 0; i < 4; i++) d[(way * 16 + mma_row(i)) * 16 + 8 * n + mma_col(i)] = acc[way][n][i];
+  block_barrier();
+  SharedTile<{T}, 16, 16> narrow(memory);
+  SharedTile<float, 16, 16> wide(memory + 1024);
+  for (int n = 0; n < 2; n++) {{
+    store_d(narrow, 0, 8 * n, acc[0][n]);
+    store_d(wide, 0, 8 * n, acc[1][n]);
+  }}
+  block_barrier();
+  shared_to_global_tile<32, 4>(narrow, rounded, 16, 16, 16);
+  shared_to_global_tile<32, 4>(wide, d + 1024, 16, 16, 16);
 }}
 """
 # (A B) C with the first product staying in registers.
@@ -204,13 +214,15 @@ def fragment_case(kind: str) -> IntrinsicCase:
     depth = 16 if kind == "float" else 32
     a, exact_a = operand(f"fragment a {kind}", kind, (16, depth))
     b, exact_b = operand(f"fragment b {kind}", kind, (depth, 16))
+    product = exact_a @ exact_b
+    rounded = to_bf16(product) if kind == "bf16" else product.astype(a.dtype)
     return IntrinsicCase(
         name=f"fragments {kind}",
         body=FRAGMENTS.format(T=kind),
         launch=LaunchShape(kernel="fragments", grid=(1, 1, 1), threads=32, shared_bytes=4096),
-        arguments=(a, b, np.empty((4, 16, 16), np.float32)),
-        outputs=(2,),
-        expected=(np.broadcast_to(exact_a @ exact_b, (4, 16, 16)),),
+        arguments=(a, b, np.empty((5, 16, 16), np.float32), np.empty((16, 16), a.dtype)),
+        outputs=(2, 3),
+        expected=(np.broadcast_to(product, (5, 16, 16)), rounded),
         tolerance=2e-6,
     )
 
