@@ -379,6 +379,8 @@ class BlockBuilder:
         Raises: ResultMismatchError when a shape, raggedness or the number of tiles differs, DuplicateNameError.
         """
         node = self.nodes[-1]
+        if isinstance(node, OutputSaver):
+            raise UsageError("an output saver makes no tile that could be restated")
         _check_restated(node.results, tiles, self._names)
         self.nodes.pop()
         place = self._places[node.results[0].name]
@@ -392,8 +394,6 @@ class BlockBuilder:
                 return self._add(replace(node, result=tiles[0]), place)
             case RunningMax():
                 return self._add(replace(node, maximum=tiles[0], shift=tiles[1]), place)
-            case OutputSaver():
-                raise UsageError("an output saver makes no tile that could be restated")
             case _:
                 assert_never(node)
 
