@@ -186,9 +186,18 @@ class Embeddings:
         for cofactor, left, renaming in candidates:
             for atom in algebra.monomials[cofactor].num:
                 bit = algebra.atoms[atom].refs[0] if algebra.atoms[atom].kind == "extent" else 0
-                if bit and not left & bit:
-                    rest = algebra.divide_monomials(cofactor, algebra.monomial(Monomial((atom,))))
-                    results |= self._with_extents_summed({(rest, left | bit, renaming)})
+                if not bit:
+                    continue
+                rest = algebra.divide_monomials(cofactor, algebra.monomial(Monomial((atom,))))
+                own, names = left, renaming
+                if (own | algebra.monomial_mask[rest]) & bit:  # the cofactor has an axis of that name: another copy
+                    copy = algebra.fresh_copy(bit, own | algebra.monomial_mask[rest])
+                    rest = algebra.rename_monomial(rest, ((bit, copy),))
+                    if own & bit:
+                        own |= copy
+                    else:
+                        names = (*renaming, (bit, copy), (copy, bit))
+                results |= self._with_extents_summed({(rest, own | bit, names)})
         return results
 
     def _views(self, owner: int, m: int) -> list[View]:

@@ -96,13 +96,10 @@ class Polynomials(Tables):
                 count += self.atom_count[atom]
                 weight += self.atom_weight[atom]
         parts = []
-        if monomial.root != UNIT:
+        if roots or monomial.root != UNIT:
             parts.append(self.under_root(tuple(roots), monomial.root))
             count += len(roots) * self.feature("sqrt")
             weight += len(roots)
-        else:
-            count += sum(self.atom_count[atom] for atom in roots)
-            weight += sum(self.atom_weight[atom] for atom in roots)
         if is_quotient:
             parts.append(self.below(monomial))
         for p in parts:
@@ -122,7 +119,8 @@ class Polynomials(Tables):
         x / c is held as x * (1/c), so constants above may have been below.
         """
         numbers = [self.inverse(atom) for atom in monomial.num if self.is_number(atom)]
-        return self.scale(self.monomial(Monomial(merge(monomial.den, tuple(numbers)))), monomial.quotient)
+        den = tuple(sorted([*monomial.den, *numbers], reverse=True))
+        return self.scale(self.monomial(Monomial(den)), monomial.quotient)
 
     def under_root(self, roots: tuple[int, ...], root: int) -> int:
         """Return the radicand as one polynomial: the arguments of the root atoms times the primitive one."""
@@ -461,7 +459,10 @@ class Polynomials(Tables):
                 return self.atom(atom._replace(refs=tuple(self.rename(p, renaming) for p in atom.refs)))
             case "sum":
                 free = tuple((bit, new) for bit, new in renaming if not atom.bound & bit)
-                bound, body = self._rename_apart(atom.bound, atom.ref, sum(new for _, new in free))
+                taken = 0
+                for bit, new in free:
+                    taken |= bit | new
+                bound, body = self._rename_apart(atom.bound, atom.ref, taken)
                 return self.close_sum(bound, self.rename_monomial(body, free))
             case "max":
                 return self._rename_max(atom, renaming)
