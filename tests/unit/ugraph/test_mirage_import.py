@@ -8,108 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit.ugraph.mirage_writer import NEW, OLD, Block, Writer, dims, run
 from workbench.core.dtypes import DType
-from workbench.core.namespaces import array_namespace
 from workbench.errors import DTypeError, FormatError, LegalityError, OmapError, ShapeError, WorkbenchError
-from workbench.interpret import evaluate
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import AccumulatorKind, RunningMax
 from workbench.ugraph.serialize import loads
-
-Json = dict[str, Any]
-XYZ = "xyz"
-OLD, NEW = 921, 940
-
-
-class Writer:
-    """Writes a graph as Mirage does: tensors repeated by whoever reads them, wired by guid."""
-
-    def __init__(self, data_type: int = NEW) -> None:
-        self.operators: list[Json] = []
-        self.data_type = data_type
-        self._guid = 10_000_000
-
-    def tensor(self, shape: Sequence[int], **extra: Any) -> Json:
-        self._guid += 1
-        return {
-            "data_type": self.data_type,
-            "dim": [*shape, 0, 0, 0, 0][:4],
-            "num_dims": len(shape),
-            "guid": self._guid,
-            "layout": "DmemRowMajor",
-            **extra,
-        }
-
-    def input(self, *shape: int, strides: Sequence[int] | None = None) -> Json:
-        made = self.tensor(shape)
-        dense = [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
-        self.add("kn_input_op", [], [made], input_strides=list(strides or dense), input_map=dims(-1, -1, -1))
-        return made
-
-    def add(self, op: str, inputs: Sequence[Json], outputs: Sequence[Json], **extra: Any) -> Json:
-        entry = {"op_type": op, "input_tensors": list(inputs), "output_tensors": list(outputs), **extra}
-        self.operators.append(entry)
-        return entry
-
-    def op(self, op: str, inputs: Sequence[Json], *shapes: Sequence[int], **extra: Any) -> list[Json]:
-        made = [self.tensor(shape) for shape in shapes]
-        self.add(op, inputs, made, **extra)
-        return made
-
-    def output(self, *tensors: Json) -> None:
-        for tensor in tensors:
-            self.add("kn_output_op", [tensor], [], output_map=dims(-1, -1, -1))
-
-    def graph(self) -> KernelGraph:
-        (graph,) = loads(json.dumps([self.operators]))
-        return graph
-
-
-class Block:
-    """Writes the block graph of a customized operator."""
-
-    def __init__(self, writer: Writer, grid: Sequence[int], loop: int, dimx: int = 64) -> None:
-        self.writer, self.operators = writer, list[Json]()
-        self.inputs, self.outputs = list[Json](), list[Json]()
-        self.head = {
-            "graph_level": "thread_block_graph",
-            "grid_dim": dims(*grid),
-            "block_dim": dims(128, 1, 1),
-            "forloop_range": loop,
-            "reduction_dimx": dimx,
-            "smem_offset": 0,
-        }
-
-    def load(self, tensor: Json, shape: Sequence[int], imap: Sequence[int] = (-1, -1, -1), fmap: int = -1) -> Json:
-        if tensor not in self.inputs:
-            self.inputs.append(tensor)
-        return self.op("tb_input_op", [], shape, dtensor=tensor, input_map=dims(*imap), forloop_dim=fmap)[0]
-
-    def op(
-        self, op: str, inputs: Sequence[Json], *shapes: Sequence[int], after: bool = False, **extra: Any
-    ) -> list[Json]:
-        made = [self.writer.tensor(shape, after_accum=after, smem_offset=0) for shape in shapes]
-        self.operators.append({"op_type": op, "input_tensors": list(inputs), "output_tensors": made, **extra})
-        return made
-
-    def save(self, tile: Json, shape: Sequence[int], omap: Sequence[int] = (-1, -1, -1)) -> Json:
-        made = self.writer.tensor(shape)
-        self.outputs.append(made)
-        entry = {"op_type": "tb_output_op", "input_tensors": [tile], "output_tensors": []}
-        self.operators.append({**entry, "dtensor": made, "output_map": dims(*omap)})
-        return made
-
-    def finish(self) -> None:
-        graph = {**self.head, "operators": self.operators}
-        self.writer.add("kn_customized_op", self.inputs, self.outputs, bgraph=graph)
-
-
-def dims(*values: int) -> dict[str, int]:
-    return dict(zip(XYZ, values, strict=True))
-
-
-def run(graph: KernelGraph, *inputs: np.ndarray[Any, Any]) -> list[Any]:
-    return evaluate(graph, list(inputs))
 
 
 def rms_linear(writer: Writer, accumulators: str = "tb_forloop_accum") -> Writer:
@@ -161,99 +65,6 @@ def test_types_we_do_not_have_are_refused_by_name(number: int, why: str) -> None
 def test_an_unknown_data_type_is_refused_with_the_known_ones() -> None:
     with pytest.raises(FormatError, match=r"expected a data type of Mirage's \(920, 925.*, found 999"):
         rms_linear(Writer(999)).graph()
-
-
-def one(op: str, *shapes: Sequence[int], to: Sequence[Sequence[int]], **extra: Any) -> KernelGraph:
-    """Return a program of one kernel operator."""
-    writer = Writer()
-    made = writer.op(op, [writer.input(*shape) for shape in shapes], *to, **extra)
-    writer.output(*made)
-    return writer.graph()
-
-
-def sigmoid(x: Any) -> Any:
-    return 1 / (1 + array_namespace(x).exp(-x))
-
-
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [("exp", np.exp), ("square", np.square), ("sqrt", np.sqrt), ("log", np.log), ("sigmoid", sigmoid),
-     ("silu", lambda x: x * sigmoid(x)), ("relu", lambda x: np.maximum(x, 0)),
-     ("rms_norm", lambda x: x / np.sqrt((x**2).mean(-1, keepdims=True)))],
-)  # fmt: skip
-def test_operators_of_one_operand(name: str, function: Callable[[Any], Any], rng: np.random.Generator) -> None:
-    x = rng.uniform(0.1, 2, (3, 4))
-    np.testing.assert_allclose(run(one(f"kn_{name}_op", (3, 4), to=[(3, 4)]), x)[0], function(x), rtol=1e-12)
-
-
-def test_gelu_is_the_erf_form() -> None:
-    # x Phi(x) at 1 and -2, from a table of the normal distribution
-    found = run(one("kn_gelu_op", (2,), to=[(2,)]), np.array([1.0, -2.0]))[0]
-    np.testing.assert_allclose(found, [0.8413447460685429, -2 * 0.022750131948179212], rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [("add", np.add), ("mul", np.multiply), ("div", np.divide), ("pow", np.power), ("sub", np.subtract)],
-)
-def test_operators_of_two_operands_keep_their_order(
-    name: str, function: Callable[[Any, Any], Any], rng: np.random.Generator
-) -> None:
-    x, y = rng.uniform(0.5, 2, (3, 4)), rng.uniform(0.5, 2, (3, 1))
-    np.testing.assert_allclose(
-        run(one(f"kn_{name}_op", (3, 4), (3, 1), to=[(3, 4)]), x, y)[0], function(x, y), rtol=1e-12
-    )
-
-
-def strided(x: Any, axis: int, kept: int) -> Any:
-    """out[j] = sum over k of x[k*kept + j], written as a loop."""
-    parts = [np.take(x, range(j, x.shape[axis], kept), axis).sum(axis, keepdims=True) for j in range(kept)]
-    return np.concatenate(parts, axis)
-
-
-@pytest.mark.parametrize(("dim", "kept"), [(0, 1), (1, 1), (2, 1), (0, 2), (1, 3), (2, 4)])
-def test_reductions_fold_strided_groups_along_any_dimension(dim: int, kept: int, rng: np.random.Generator) -> None:
-    x = rng.standard_normal((4, 6, 8))
-    shape = [kept if axis == dim else extent for axis, extent in enumerate(x.shape)]
-    np.testing.assert_allclose(
-        run(one(f"kn_reduction_{dim}_op", x.shape, to=[shape]), x)[0], strided(x, dim, kept), rtol=1e-9, atol=1e-12
-    )
-
-
-def test_concat_split_and_chunk(rng: np.random.Generator) -> None:
-    x, y = rng.standard_normal((2, 6)), rng.standard_normal((3, 6))
-    np.testing.assert_array_equal(
-        run(one("kn_concat_0_op", x.shape, y.shape, to=[(5, 6)]), x, y)[0], np.concatenate([x, y])
-    )
-    first, second = run(one("kn_split_1_op", x.shape, to=[(2, 2), (2, 4)]), x)
-    np.testing.assert_array_equal(first, x[:, :2])
-    np.testing.assert_array_equal(second, x[:, 2:])
-    parts = run(one("kn_chunk_1_op", x.shape, to=[(2, 2)] * 3, chunk_size=3, chunk_dim=1), x)
-    np.testing.assert_array_equal(np.concatenate(parts, 1), x)
-
-
-def test_constants_are_read_where_recorded_and_refused_where_not(rng: np.random.Generator) -> None:
-    x = rng.standard_normal((3, 4))
-    np.testing.assert_allclose(run(one("kn_mul_scalar_op", (3, 4), to=[(3, 4)], scalar=0.1), x)[0], x * 0.1, rtol=1e-15)
-    clamped = run(one("kn_clamp_op", (3, 4), to=[(3, 4)], min_val=-0.5, max_val=1), x)[0]
-    np.testing.assert_array_equal(clamped, np.clip(x, -0.5, 1))
-    with pytest.raises(
-        FormatError, match=r"\[0\]\[1\] \(kn_clamp_op\): cannot be imported: its constant min_val is not recorded"
-    ):
-        one("kn_clamp_op", (3, 4), to=[(3, 4)])
-    with pytest.raises(FormatError, match="its constant scalar is not recorded"):
-        one("kn_mul_scalar_op", (3, 4), to=[(3, 4)])
-
-
-@pytest.mark.parametrize(
-    ("op", "why"),
-    [("kn_allreduce_op", "between GPUs"), ("kn_unkown", "did not know"), ("kn_exponential_op", "no operator of Mirage"),
-     ("tb_exp_op", "no operator of Mirage at this level"), ("kn_exp_1_op", "no operator of Mirage"),
-     ("kn_reduction_2_op", "its operand has no dimension 2")],
-)  # fmt: skip
-def test_what_cannot_be_imported_is_refused_with_the_reason(op: str, why: str) -> None:
-    with pytest.raises(FormatError, match=rf"\[0\]\[1\] \({op}\): cannot be imported: .*{why}"):
-        one(op, (3, 4), to=[(3, 4)])
 
 
 # ------------------------------------------------------------------------------------------------------------- block level
@@ -435,3 +246,22 @@ def test_broken_graphs_are_refused_with_the_place(
     with pytest.raises(error, match=message) as caught:
         broken(change)
     assert "\n" not in str(caught.value)
+
+
+def parts(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, child in children for found in parts(child, (*path, key)))]
+
+
+@pytest.mark.parametrize("junk", [None, -1, 0, 7, "x", [], {}, [1], True, 1.5, 10**30], ids=repr)
+def test_junk_in_any_place_is_refused_or_harmless(junk: Any) -> None:
+    text = json.dumps(rms_linear(Writer()).operators)
+    refused = 0
+    for path in parts(json.loads(text))[1:]:
+        operators = json.loads(text)
+        set_at(*path, to=junk)(operators)
+        try:
+            loads(json.dumps([operators]))
+        except WorkbenchError:
+            refused += 1
+    assert refused > 50
