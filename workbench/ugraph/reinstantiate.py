@@ -7,31 +7,26 @@ columns, parts and the 1/n of means follow; what cannot follow is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from workbench.core.tensors import DeviceTensor
-from workbench.errors import NotApplicableError, UnknownNameError, WorkbenchError
-from workbench.ops.spec import AttributeValue
+from workbench.errors import NotApplicableError, UnknownNameError
 from workbench.ugraph.atoms import AtomKind, Atoms, Run
 from workbench.ugraph.axes import Names, analyze_axes
-from workbench.ugraph.block_graph import BlockGraph
-from workbench.ugraph.counts import CountPower, constant_value, recognize_counts
-from workbench.ugraph.dataflow import Dataflow, Path, flatten
-from workbench.ugraph.dimensions import SIZE_ATTRIBUTES, Dimensions
+from workbench.ugraph.counts import recognize_counts
+from workbench.ugraph.dataflow import flatten
+from workbench.ugraph.dimensions import Dimensions
 from workbench.ugraph.extent_solver import Constraint, CutInto, Product, Square, Values, constraints_of, solve
 from workbench.ugraph.inference import GRID_AXES
+from workbench.ugraph.instance import Instance, Recognised, new_constants
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.nodes import Accumulator, OpNode
-from workbench.ugraph.rewrite import Launch, Rewriter, dense_strides
-from workbench.ugraph.scalars import ONE, scalar
 
 SMALL_COUNTS = (2, 3)
 SMALL_EXTENTS = (2, 3, 5, 7, 11, 13, 4, 6, 8, 9, 10, 12, 16, 18, 20, 24, 27)
 LARGEST_SMALL = 256
+ATTEMPTS = 4
 
 
 def reinstantiate(
@@ -60,7 +55,7 @@ def reinstantiate(
             f"no instance of {graph.name or 'the graph'} has {asked}: ties or fixed extents forbid it"
         )
     powers = recognize_counts(dimensions, roots=False)
-    return _Instance(dimensions, values, _new_constants([(dimensions, powers)], values)[0]).rewrite(graph)
+    return Instance(dimensions, values, new_constants([(dimensions, powers)], values)[0]).rewrite(graph)
 
 
 def joint_reduction(
@@ -90,9 +85,9 @@ def joint_reduction(
     values = _small_values(atoms, powers, rng)
 
     def build(chosen: dict[int, int]) -> tuple[KernelGraph, KernelGraph]:
-        constants = _new_constants(powers, chosen)
+        constants = new_constants(powers, chosen)
         small = [
-            _Instance(dimensions, chosen, new).rewrite(graph)
+            Instance(dimensions, chosen, new).rewrite(graph)
             for dimensions, new, graph in zip(parts, constants, graphs, strict=True)
         ]
         _check_interfaces(*small)
@@ -227,11 +222,28 @@ def _kept_values(atoms: Atoms, wanted: Sequence[Product]) -> dict[int, int] | No
     return solve(order, constraints, preferred, allowed)
 
 
-_Recognised = Sequence[tuple[Dimensions, Mapping[int, CountPower]]]
+def _small_values(atoms: Atoms, powers: Recognised, rng: np.random.Generator) -> dict[int, int]:
+    """Return small values for all atoms, of some attempts the one with the most different extents of whole dimensions.
+
+    Raises: NotApplicableError when none meet the ties.
+    """
+    best: tuple[int, dict[int, int]] | None = None
+    for _ in range(ATTEMPTS):
+        values = _attempt(atoms, powers, rng)
+        if values is None:
+            break
+        extents = [values[a] for a in values if atoms.extents[a] > 1 and atoms.has_kind(a, AtomKind.AXIS)]
+        repeated = len(extents) - len(set(extents))
+        if best is None or repeated < best[0]:
+            best = (repeated, values)
+        if not repeated:
+            break
+    if best is None:
+        raise NotApplicableError("no small extents meet what ties the extents and counts of the two graphs")
+    return best[1]
 
 
-def _small_values(atoms: Atoms, powers: _Recognised, rng: np.random.Generator) -> dict[int, int]:
-    """Return small values for all atoms. Raises: NotApplicableError when none meet the ties."""
+def _attempt(atoms: Atoms, powers: Recognised, rng: np.random.Generator) -> dict[int, int] | None:
     constraints = constraints_of(atoms, even=True)
     for _, recognised in powers:
         for power in recognised.values():
@@ -257,10 +269,7 @@ def _small_values(atoms: Atoms, powers: _Recognised, rng: np.random.Generator) -
         old = atoms.extents[atom]
         return value == old if atom in fixed else 1 < value <= LARGEST_SMALL
 
-    values = solve(order, constraints, preferred, allowed)
-    if values is None:
-        raise NotApplicableError("no small extents meet what ties the extents and counts of the two graphs")
-    return values
+    return solve(order, constraints, preferred, allowed)
 
 
 def _is_count(atoms: Atoms, atom: int) -> bool:
@@ -299,109 +308,3 @@ def _cuts_something(cut: CutInto, values: Values) -> bool:
     """Return True when a dimension is cut into several tiles of several elements."""
     tile = prod(values[atom] for atom in cut.tile)
     return tile > 1 and values[cut.base[0]] > tile
-
-
-# ------------------------------------------------------------------------------------------------------------ constants
-def _new_constants(powers: _Recognised, values: Values) -> list[dict[int, Fraction]]:
-    """Return, per graph, the new number of each `scale` and `constant` step that holds a count.
-
-    A constant that equals one that was recognised is taken for the same count, wherever it stands, so that the graphs
-    are changed alike. Raises: NotApplicableError when a root is not rational.
-    """
-    by_value: dict[Fraction, Fraction] = {}
-    found: list[dict[int, Fraction]] = []
-    for dimensions, recognised in powers:
-        found.append({})
-        for number, power in recognised.items():
-            old = constant_value(dimensions.flow, number)
-            new = _power_value(dimensions.atoms, power, values)
-            found[-1][number] = new if old > 0 else -new
-            by_value.setdefault(abs(old), new)
-    for (dimensions, _), numbers in zip(powers, found, strict=True):
-        for number, step in enumerate(dimensions.flow.steps):
-            if isinstance(step.node, OpNode) and step.node.op in ("scale", "constant") and number not in numbers:
-                old = constant_value(dimensions.flow, number)
-                if abs(old) in by_value:
-                    numbers[number] = by_value[abs(old)] if old > 0 else -by_value[abs(old)]
-    return found
-
-
-def _power_value(atoms: Atoms, power: CountPower, values: Values) -> Fraction:
-    product = ONE
-    for span in power.spans:
-        count = prod(values[atom] for atom in atoms.normal(span.run))
-        product *= scalar(Fraction(count)).power(span.exponent)
-    if product.root != 1:
-        raise NotApplicableError(f"a constant is the root of a count, and {product} is not rational")
-    return product.radicand
-
-
-# ------------------------------------------------------------------------------------------------------------ rebuilding
-@dataclass
-class _Instance(Rewriter):
-    """Rebuilds a graph with new values for its atoms.
-
-    Attributes: dimensions; values_of: per atom; constants: new numbers by step.
-    """
-
-    dimensions: Dimensions
-    values_of: Values
-    constants: Mapping[int, Fraction]
-
-    def __post_init__(self) -> None:
-        self.flow: Dataflow = self.dimensions.flow
-        self.steps = {step.path: number for number, step in enumerate(self.flow.steps)}
-        self.positions = {path: value for value, path in enumerate(self.flow.paths)}
-
-    def rewrite(self, graph: KernelGraph) -> KernelGraph:
-        """Return the instance. Raises: NotApplicableError when it is not legal."""
-        try:
-            return super().rewrite(graph)
-        except NotApplicableError:
-            raise
-        except WorkbenchError as error:
-            raise NotApplicableError(f"with these extents and counts the graph is not legal: {error}") from error
-
-    def extents(self, path: Path) -> tuple[int, ...]:
-        """Return the new shape of a value."""
-        dims = self.dimensions.values[self.positions[path]]
-        return tuple(self.extent(run) for run in dims)
-
-    def extent(self, run: Run) -> int:
-        """Return the new extent of a dimension."""
-        return prod(self.values_of[atom] for atom in self.dimensions.atoms.normal(run))
-
-    def input(self, tensor: DeviceTensor) -> DeviceTensor:
-        shape = self.extents((tensor.name,))
-        return replace(tensor, shape=shape, strides=dense_strides(tensor.shape, tensor.strides, shape))
-
-    def launch(self, number: int, block: BlockGraph) -> Launch:
-        grid = tuple(self.extent((atom,)) for atom in self.dimensions.grid[number])
-        loop = self.extent((self.dimensions.loop[number],))
-        cluster = block.cluster_dims if prod(block.cluster_dims) <= loop else (loop, 1, 1)
-        return Launch(grid, loop, block.block_dims, cluster)
-
-    def attributes(self, node: OpNode, path: Path) -> dict[str, AttributeValue]:
-        number = self.steps[path]
-        attributes = node.attribute_map
-        if number in self.constants:
-            attributes["factor" if node.op == "scale" else "value"] = self.constants[number]
-        for name, value in node.attributes:
-            if (node.op, name) in SIZE_ATTRIBUTES:
-                attributes[name] = self._size_attribute(node, name, value, number)
-        return attributes
-
-    def _size_attribute(self, node: OpNode, name: str, value: AttributeValue, number: int) -> AttributeValue:
-        results = [self.extents(self.flow.paths[result]) for result in self.flow.steps[number].results]
-        if name == "shape":
-            return results[0]
-        if name == "columns":
-            return results[0][-1]
-        if isinstance(value, int):  # a number of equal parts
-            return value
-        axis = node.attribute_map["axis"]
-        assert isinstance(axis, int)
-        return tuple(shape[axis] for shape in results)
-
-    def columns(self, node: Accumulator, path: Path) -> int | None:
-        return None if node.columns is None else self.extents(path)[-1]

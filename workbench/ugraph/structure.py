@@ -6,13 +6,12 @@ the text numbers values by their place in the computation, never by name or orde
 
 Kept: operators, wiring, the place of each (kernel, block, loop, after the loop), looped dimensions, and dimensions split
 over blocks that the outputs do not show whole. Erased: extents, types, strides, grid, loop, block and cluster counts, the
-grid's tiling of other dimensions, accumulators over no loop. Long because it is one walk with one rule per kind of node.
+grid's tiling of other dimensions, accumulators over no loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import assert_never
 
@@ -30,6 +29,7 @@ from workbench.ugraph.inference import LOOP, Place
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, AccumulatorKind, InputIterator, OpNode, OutputSaver, RunningMax
 from workbench.ugraph.scalars import ONE, Scalar, scalar
+from workbench.ugraph.structure_terms import MINUS, UNIT, Coefficient, Printer, Term, Vertex
 
 
 def structure_hash(graph: KernelGraph) -> str:
@@ -43,66 +43,9 @@ def structure_text(graph: KernelGraph) -> str:
     `t5 = matmul (t3, t4) [loop of A]`: in the loop of block graph A; `n(t4)^-1 * t6`: t6 over the number of elements that
     the sum t4 folds; `t6 stretched -1`: a dimension of extent 1 meets a longer one, counted from the end.
     """
-    return _Printer(_Structure(graph)).text()
-
-
-# ----------------------------------------------------------------------------------------------------------- the values
-@dataclass(frozen=True, slots=True)
-class _Coefficient:
-    """A constant factor. Attributes: number; counts: powers of the number of elements a vertex folds, by vertex."""
-
-    number: Scalar = ONE
-    counts: tuple[tuple[int, Fraction], ...] = ()
-
-    def times(self, other: _Coefficient, degree: Fraction = Fraction(1)) -> _Coefficient:
-        """Return this times a power of another."""
-        counts = dict(self.counts)
-        for vertex, exponent in other.counts:
-            counts[vertex] = counts.get(vertex, Fraction(0)) + degree * exponent
-        kept = tuple(sorted((vertex, exponent) for vertex, exponent in counts.items() if exponent))
-        return _Coefficient(self.number * other.number.power(degree), kept)
-
-    def text(self, name: Callable[[int], str]) -> str:
-        """Return it as a prefix of a product, empty for 1."""
-        parts = sorted(f"n({name(vertex)})" + ("" if e == 1 else f"^{e}") for vertex, e in self.counts)
-        if not self.number.is_one:
-            parts.insert(0, str(self.number))
-        return "".join(f"{part} * " for part in parts)
-
-
-_UNIT = _Coefficient()
-_MINUS = _Coefficient(Scalar(-1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """A constant times a result of a vertex. Attributes: note: how an operator sees it (stretched dimensions)."""
-
-    vertex: int
-    coefficient: _Coefficient = _UNIT
-    port: int = 0
-    note: str = ""
-
-    def scaled(self, factor: _Coefficient) -> _Term:
-        return _Term(self.vertex, self.coefficient.times(factor), self.port, self.note)
-
-    def text(self, name: Callable[[int], str]) -> str:
-        port = f".{self.port}" if self.port else ""
-        factor, value = self.coefficient.text(name), name(self.vertex)
-        if value == "1" and factor:
-            return factor.removesuffix(" * ") + self.note
-        return f"{factor}{value}{port}{self.note}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Vertex:
-    """An operator on terms. Attributes: label; terms; where: place and, inside a block graph, its launch; digest."""
-
-    label: str
-    terms: tuple[_Term, ...]
-    place: str
-    launch: int | None
-    digest: str
+    structure = _Structure(graph)
+    ranks = "inputs of rank " + " ".join(str(rank) for rank in structure.ranks)
+    return f"{ranks}\n{Printer(structure.vertices).text(structure.outputs)}"
 
 
 class _Structure:
@@ -117,11 +60,11 @@ class _Structure:
         self.dimensions.derive()
         self.counts = recognize_counts(self.dimensions, roots=True)
         self.ranks = [len(tensor.shape) for tensor in graph.inputs]
-        self.vertices: list[_Vertex] = []
+        self.vertices: list[Vertex] = []
         self._known: dict[tuple[int | None, str], int] = {}
         self._of_step: dict[int, int] = {}
-        self._terms: dict[int, _Term] = {}
-        self._saved: list[tuple[int, _Term]] = []
+        self._terms: dict[int, Term] = {}
+        self._saved: list[tuple[int, Term]] = []
         self._looped = [
             block.forloop_range > 1 or any(node.fmap is not None for node in block.iterators)
             for block in (node.block for node in self.flow.launches)
@@ -140,19 +83,19 @@ class _Structure:
         """Return the digest of a vertex."""
         return self.vertices[vertex].digest
 
-    def _vertex(self, label: str, terms: Sequence[_Term], place: str, launch: int | None, salt: str = "") -> int:
+    def _vertex(self, label: str, terms: Sequence[Term], place: str, launch: int | None, salt: str = "") -> int:
         code = digest(label, place, salt, *(term.text(self.digest_of) for term in terms))
         if (launch, code) not in self._known:
             self._known[launch, code] = len(self.vertices)
-            self.vertices.append(_Vertex(label, tuple(terms), place, launch, code))
+            self.vertices.append(Vertex(label, tuple(terms), place, launch, code))
         return self._known[launch, code]
 
     def _store(self) -> None:
         """Make kernel values of what a launch saves; which values are saved together belongs to the structure."""
         together = digest(*sorted(self.digest_of(term.vertex) for _, term in self._saved))
         for value, term in self._saved:
-            vertex = self._vertex("store", [_Term(term.vertex, port=term.port)], "kernel", None, together)
-            self._terms[value] = _Term(vertex, term.coefficient)
+            vertex = self._vertex("store", [Term(term.vertex, port=term.port)], "kernel", None, together)
+            self._terms[value] = Term(vertex, term.coefficient)
         self._saved = []
 
     # ------------------------------------------------------------------------------------------------------ per step
@@ -161,7 +104,7 @@ class _Structure:
         match step.node:
             case DeviceTensor():
                 position = [tensor.name for tensor in self.flow.graph.inputs].index(step.node.name)
-                result = _Term(self._vertex(f"input {position}", (), "kernel", None))
+                result = Term(self._vertex(f"input {position}", (), "kernel", None))
             case InputIterator():
                 result = self._plain(step, self._load_label(step), operands)
             case Accumulator():
@@ -179,7 +122,7 @@ class _Structure:
                 assert_never(step.node)
         self._of_step[number] = result.vertex
         for port, value in enumerate(step.results):
-            self._terms[value] = _Term(result.vertex, result.coefficient, result.port or port)
+            self._terms[value] = Term(result.vertex, result.coefficient, result.port or port)
 
     def _place(self, step: Step) -> str:
         if step.launch is None:
@@ -189,11 +132,11 @@ class _Structure:
         names = {Place.LOOP: "loop", Place.AFTER: "after the loop", Place.INVARIANT: "at any time"}
         return names[step.place or Place.INVARIANT]
 
-    def _plain(self, step: Step, label: str, operands: Sequence[_Term]) -> _Term:
+    def _plain(self, step: Step, label: str, operands: Sequence[Term]) -> Term:
         """Return a vertex through whose only operand every constant passes."""
         (operand,) = operands
-        vertex = self._vertex(label, [_Term(operand.vertex, port=operand.port)], self._place(step), step.launch)
-        return _Term(vertex, operand.coefficient)
+        vertex = self._vertex(label, [Term(operand.vertex, port=operand.port)], self._place(step), step.launch)
+        return Term(vertex, operand.coefficient)
 
     def _load_label(self, step: Step) -> str:
         node = step.node
@@ -225,7 +168,7 @@ class _Structure:
         whole = any(base == run[at : at + len(base)] for run in saved for at in range(len(run)))
         return not whole and any(atoms.extents[count] > 1 for count in counts)
 
-    def _accumulator(self, number: int, step: Step, operands: list[_Term]) -> _Term:
+    def _accumulator(self, number: int, step: Step, operands: list[Term]) -> Term:
         node, launch = step.node, step.launch
         assert isinstance(node, Accumulator)
         assert launch is not None
@@ -233,12 +176,12 @@ class _Structure:
         folds = self.flow.block(launch).forloop_range > 1 or self._varies(step.operands[0])
         if node.kind is AccumulatorKind.MEAN:
             place = "loop" if self._looped[launch] else "block"
-            inner = _Term(operands[0].vertex, port=operands[0].port)
+            inner = Term(operands[0].vertex, port=operands[0].port)
             vertices = [self._vertex("sum -1", [inner], place, launch)]
             if folds:
-                vertices.append(self._vertex("accumulate sum", [_Term(vertices[0])], self._place(step), launch))
-            counted = _Coefficient(ONE, tuple((vertex, Fraction(-1)) for vertex in sorted(vertices)))
-            return _Term(vertices[-1], operands[0].coefficient.times(counted))
+                vertices.append(self._vertex("accumulate sum", [Term(vertices[0])], self._place(step), launch))
+            counted = Coefficient(ONE, tuple((vertex, Fraction(-1)) for vertex in sorted(vertices)))
+            return Term(vertices[-1], operands[0].coefficient.times(counted))
         if not folds:
             return operands[0]
         return self._homogeneous(step, f"accumulate {node.kind.value}", operands, law)
@@ -248,68 +191,68 @@ class _Structure:
         return next(step for step in self.flow.steps if value in step.results).place is Place.LOOP
 
     # ----------------------------------------------------------------------------------------------------- operators
-    def _operator(self, number: int, step: Step, operands: list[_Term]) -> _Term:
+    def _operator(self, number: int, step: Step, operands: list[Term]) -> Term:
         node = step.node
         assert isinstance(node, OpNode)
         operands = [self._noted(step, position, operand) for position, operand in enumerate(operands)]
         laws = node.spec.homogeneous(node.attribute_map)
         match node.op:
             case "constant" | "scale":
-                base = operands[0] if operands else _Term(self._one)
+                base = operands[0] if operands else Term(self._one)
                 value = fraction(node.attribute_map, "factor" if node.op == "scale" else "value")
                 if value == 0:
-                    return _Term(self._vertex("times 0", [_Term(base.vertex)], self._place(step), step.launch))
-                return _Term(base.vertex, base.coefficient.times(self._constant(number, value)), base.port)
+                    return Term(self._vertex("times 0", [Term(base.vertex)], self._place(step), step.launch))
+                return Term(base.vertex, base.coefficient.times(self._constant(number, value)), base.port)
             case "neg":
-                return _Term(operands[0].vertex, operands[0].coefficient.times(_MINUS), operands[0].port)
+                return Term(operands[0].vertex, operands[0].coefficient.times(MINUS), operands[0].port)
             case "sub":
-                both = [operands[0], operands[1].scaled(_MINUS)]
+                both = [operands[0], operands[1].scaled(MINUS)]
                 return self._homogeneous(step, "add", both, laws, commutative=True)
             case "mul" | "div" if any(operand.vertex == self._one for operand in operands):
                 return self._by_constant(step, node.op, operands, laws)
             case "mul":
                 return self._product(step, operands, laws)
             case "mean":
-                inner = _Term(operands[0].vertex, port=operands[0].port)
+                inner = Term(operands[0].vertex, port=operands[0].port)
                 vertex = self._vertex(f"sum {node.attribute_map['axis']}", [inner], self._place(step), step.launch)
-                counted = _Coefficient(ONE, ((vertex, Fraction(-1)),))
-                return _Term(vertex, operands[0].coefficient.times(counted))
+                counted = Coefficient(ONE, ((vertex, Fraction(-1)),))
+                return Term(vertex, operands[0].coefficient.times(counted))
             case _:
                 label = node.op + self._attributes(number, step, node)
                 return self._homogeneous(step, label, operands, laws, commutative=node.spec.commutative)
 
-    def _constant(self, number: int, value: Fraction) -> _Coefficient:
+    def _constant(self, number: int, value: Fraction) -> Coefficient:
         """Return a constant as a coefficient, powers of counts where it is recognised as such."""
         if number not in self.counts:
-            return _Coefficient(scalar(value))
+            return Coefficient(scalar(value))
         powers: dict[int, Fraction] = {}
         for span in self.counts[number].spans:
             for step in sorted(span.steps):
                 if step in self._of_step:
                     powers[self._of_step[step]] = span.exponent
-        return _Coefficient(Scalar(1 if value > 0 else -1), tuple(sorted(powers.items())))
+        return Coefficient(Scalar(1 if value > 0 else -1), tuple(sorted(powers.items())))
 
-    def _by_constant(self, step: Step, op: str, operands: list[_Term], laws: Sequence[Homogeneity]) -> _Term:
+    def _by_constant(self, step: Step, op: str, operands: list[Term], laws: Sequence[Homogeneity]) -> Term:
         left, right = operands
         if op == "mul" and left.vertex == self._one:
             left, right = right, left
         if right.vertex == self._one:
             degree = Fraction(1 if op == "mul" else -1)
-            return _Term(left.vertex, left.coefficient.times(right.coefficient, degree), left.port)
+            return Term(left.vertex, left.coefficient.times(right.coefficient, degree), left.port)
         return self._homogeneous(step, op, [left, right], laws)
 
-    def _product(self, step: Step, operands: list[_Term], laws: Sequence[Homogeneity]) -> _Term:
+    def _product(self, step: Step, operands: list[Term], laws: Sequence[Homogeneity]) -> Term:
         """Return a product; x * (1 / y) is x / y, as rsqrt and sigmoid are spelt both ways."""
         inverse = [operand for operand in operands if self._is_reciprocal(operand, step)]
         if len(inverse) == 1:
             other = operands[1] if operands[0] is inverse[0] else operands[0]
             (_, below) = self.vertices[inverse[0].vertex].terms
-            denominator = _Term(below.vertex, below.coefficient, below.port, inverse[0].note)
+            denominator = Term(below.vertex, below.coefficient, below.port, inverse[0].note)
             quotient = self._homogeneous(step, "div", [other, denominator], laws[:1])
-            return _Term(quotient.vertex, quotient.coefficient.times(inverse[0].coefficient))
+            return Term(quotient.vertex, quotient.coefficient.times(inverse[0].coefficient))
         return self._homogeneous(step, "mul", operands, laws, commutative=True)
 
-    def _is_reciprocal(self, term: _Term, step: Step) -> bool:
+    def _is_reciprocal(self, term: Term, step: Step) -> bool:
         vertex = self.vertices[term.vertex]
         here = (vertex.place, vertex.launch) == (self._place(step), step.launch)
         return here and vertex.label == "div" and vertex.terms[0].vertex == self._one
@@ -318,26 +261,26 @@ class _Structure:
         self,
         step: Step,
         label: str,
-        operands: Sequence[_Term],
+        operands: Sequence[Term],
         laws: Sequence[Homogeneity],
         *,
         commutative: bool = False,
-    ) -> _Term:
+    ) -> Term:
         """Return a vertex, what its laws let through carried out of its operands."""
-        terms, outside = list(operands), _UNIT
+        terms, outside = list(operands), UNIT
         for law in laws:
             which = list(law.operands) or list(range(len(terms)))
             pivot = terms[self._pivot(terms, which, commutative)].coefficient
             if law.positive and pivot.number.sign < 0:
-                pivot = _Coefficient(pivot.number.magnitude, pivot.counts)
+                pivot = Coefficient(pivot.number.magnitude, pivot.counts)
             outside = outside.times(pivot, law.degree)
             for position in which:
-                terms[position] = terms[position].scaled(_UNIT.times(pivot, Fraction(-1)))
+                terms[position] = terms[position].scaled(UNIT.times(pivot, Fraction(-1)))
         if commutative:
             terms.sort(key=lambda term: term.text(self.digest_of))
-        return _Term(self._vertex(label, terms, self._place(step), step.launch), outside)
+        return Term(self._vertex(label, terms, self._place(step), step.launch), outside)
 
-    def _pivot(self, terms: Sequence[_Term], which: Sequence[int], commutative: bool) -> int:
+    def _pivot(self, terms: Sequence[Term], which: Sequence[int], commutative: bool) -> int:
         """Return the operand whose constant is carried out of a sum: a proper one, the first in a canonical order."""
         proper = [position for position in which if terms[position].vertex != self._one] or list(which)
         if not commutative:
@@ -346,7 +289,7 @@ class _Structure:
             proper, key=lambda position: (self.digest_of(terms[position].vertex), terms[position].text(self.digest_of))
         )
 
-    def _noted(self, step: Step, position: int, operand: _Term) -> _Term:
+    def _noted(self, step: Step, position: int, operand: Term) -> Term:
         """Return an operand with the dimensions noted in which broadcasting stretches it."""
         node = step.node
         assert isinstance(node, OpNode)
@@ -357,7 +300,7 @@ class _Structure:
         unit = self.dimensions.atoms.is_unit
         stretched = [axis for axis in range(first, -len(dims) - 1, -1) if unit(dims[axis]) and not unit(result[axis])]
         note = f" stretched {' '.join(map(str, stretched))}" if stretched else ""
-        return _Term(operand.vertex, operand.coefficient, operand.port, note)
+        return Term(operand.vertex, operand.coefficient, operand.port, note)
 
     def _attributes(self, number: int, step: Step, node: OpNode) -> str:
         """Return an operator's attributes with every extent left out."""
@@ -402,62 +345,3 @@ def _source_text(source: DimSource) -> str:
             return "part"
         case _:
             assert_never(source)
-
-
-class _Printer:
-    """Numbers the vertices in the order in which the outputs need them."""
-
-    def __init__(self, structure: _Structure) -> None:
-        self.structure = structure
-        self.names: dict[int, str] = {}
-        self.letters: dict[int, str] = {}
-        self.lines = ["inputs of rank " + " ".join(str(rank) for rank in structure.ranks)]
-
-    def text(self) -> str:
-        for number, term in enumerate(self.structure.outputs):
-            self._visit(term.vertex)
-            self.lines.append(f"output {number} = {term.text(self._name)}")
-        return "\n".join(self.lines)
-
-    def _name(self, vertex: int) -> str:
-        if (
-            vertex not in self.names
-        ):  # a count of a sum that a constant was carried out of, and which an operator dropped
-            self._visit(vertex)
-        return self.names[vertex]
-
-    def _visit(self, root: int) -> None:
-        stack = [root]
-        while stack:
-            vertex = stack[-1]
-            terms = self.structure.vertices[vertex].terms
-            waiting = [term.vertex for term in terms if term.vertex not in self.names]
-            if vertex in self.names:
-                stack.pop()
-            elif waiting:
-                stack.append(waiting[0])
-            else:
-                stack.pop()
-                self._line(vertex)
-
-    def _line(self, vertex: int) -> None:
-        found = self.structure.vertices[vertex]
-        if found.label == "1":
-            self.names[vertex] = "1"
-            return
-        words = (
-            f"{found.label} ({', '.join(term.text(self._name) for term in found.terms)})"
-            if found.terms
-            else found.label
-        )
-        where = ""
-        if found.launch is not None:
-            letter = self.letters.setdefault(found.launch, _letter(len(self.letters)))
-            where = f" [{found.place} of {letter}]" if found.place != "block" else f" [{letter}]"
-        self.names[vertex] = f"t{len(self.names) - ('1' in self.names.values())}"
-        self.lines.append(f"{self.names[vertex]} = {words}{where}")
-
-
-def _letter(number: int) -> str:
-    """Return A, B, ..., Z, A1, B1, ..."""
-    return chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
