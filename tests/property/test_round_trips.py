@@ -17,7 +17,7 @@ from workbench.ugraph.text import parse_graph, print_graph
 ODD = kernel_graphs(Options(odd_names=True))
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(ODD)
 def test_text_parses_to_the_graph_it_was_printed_from(graph: KernelGraph) -> None:
     again = parse_graph(print_graph(graph))
@@ -75,7 +75,7 @@ def _parts(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, child in children for found in _parts(child, (*path, key)))]
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(kernel_graphs(Options(max_steps=2)), st.data())
 def test_a_damaged_document_is_refused_or_still_a_graph(graph: KernelGraph, data: st.DataObject) -> None:
     document: Any = json.loads(dumps(graph))
