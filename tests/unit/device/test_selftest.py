@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workbench.codegen.cuda.selftest import intrinsic_cases
 from workbench.device import selftest
 from workbench.device.launch import DeviceRun
 from workbench.errors import UnknownNameError
 
 
 def test_a_complaint_and_the_numbers(cubin_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = next(case for case in selftest.intrinsic_cases() if case.name == "vectors")
+    case = next(case for case in intrinsic_cases() if case.name == "vectors")
     answer = [case.expected]
     monkeypatch.setattr(selftest, "run_on_device", lambda *_: DeviceRun(answer[0]))
     result = selftest.run_case("vectors", "sm_80", cubin_cache)

@@ -20,7 +20,8 @@ from workbench.codegen.cuda.content_cache import ContentCache, content_hash, use
 from workbench.errors import HostCompileError
 
 RUNTIME_FILES = ("host_runtime.cpp", "host_warp.h", "host_threads.h", "host_memory.h", "host_shim.h", "intrinsics.cuh")
-FLAGS = ("-std=c++17", "-O2", "-g1", "-fno-pie", "-w")
+FLAGS = ("-std=c++17", "-g1", "-fno-pie", "-w")
+RUNTIME_LEVEL, KERNEL_LEVEL = "-O2", "-O1"  # kernels: -O2 builds half as fast again and runs no faster
 KERNEL_FLAGS = (
     "-fno-exceptions",
     "-fno-strict-aliasing",  # kernels reinterpret pointers
@@ -83,7 +84,7 @@ def build_runtime(compiler: str, cache_store: ContentCache, flags: Sequence[str]
     if not cache_store.path(name).exists():
         with tempfile.TemporaryDirectory() as scratch, resources.as_file(folder) as place:
             built = Path(scratch) / "runtime.o"
-            command = [compiler, *FLAGS, *flags, "-c", str(place / RUNTIME_FILES[0]), "-o", str(built)]
+            command = [compiler, *FLAGS, RUNTIME_LEVEL, *flags, "-c", str(place / RUNTIME_FILES[0]), "-o", str(built)]
             run_compiler(command, "the host runtime")
             cache_store.store(name, built.read_bytes())
     return cache_store.path(name)
@@ -113,7 +114,7 @@ def build_for_host(
     path = find_compiler(compiler)
     store = ContentCache(cache_folder or user_cache_folder("host"))
     runtime = build_runtime(path, store, flags)
-    kernel_flags = [*FLAGS, *KERNEL_FLAGS, *(INSTRUMENT_FLAGS if instrument else ()), *flags]
+    kernel_flags = [*FLAGS, KERNEL_LEVEL, *KERNEL_FLAGS, *(INSTRUMENT_FLAGS if instrument else ()), *flags]
     key = f"kernel-{content_hash(runtime.name, source, kernel, *kernel_flags)}"
     described = store.load(f"{key}.txt")
     if described is not None and store.path(key).exists():

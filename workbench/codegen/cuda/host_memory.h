@@ -24,23 +24,36 @@ namespace wb_host {
 constexpr size_t PAGE = 4096, GUARD = 16 << 20;
 inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-struct Access { u32 serial, thread, clock; };  // serial: number of the cluster that ran, 0 for none
-struct Shadow { Access write, read, other_read; u32 in_flight; };  // in_flight: 1 + thread whose copy is under way
+struct Access {
+  u32 serial, thread, clock;
+};  // serial: number of the cluster that ran, 0 for none
+struct Shadow {
+  Access write, read, other_read;
+  u32 in_flight;
+};  // in_flight: 1 + thread whose copy is under way
 struct Region {
-  char *low, *high;   // exact bytes of the buffer
+  char *low, *high;       // exact bytes of the buffer
   char *area, *area_end;  // mapped pages around them
-  int argument;       // index of the kernel's argument; -1 - rank: shared memory of a block
+  int argument;           // index of the kernel's argument; -1 - rank: shared memory of a block
   bool constant;
-  Shadow* shadow;     // one for 2 bytes, or null: races and copies in flight are not looked for
+  Shadow* shadow;  // one for 2 bytes, or null: races and copies in flight are not looked for
 };
-struct Fault { const char* kind; };
+struct Fault {
+  const char* kind;
+};
 
 // ---- the thread that runs now, as memory needs it
-struct Clocked { u32 number; u32* clock; const void* place; char *stack_low, *stack_high; int rank; };
+struct Clocked {
+  u32 number;
+  u32* clock;
+  const void* place;
+  char *stack_low, *stack_high;
+  int rank;
+};
 inline Clocked* current = nullptr;
-inline u32 serial = 0;             // of the cluster that runs
-inline bool races = true;          // look for races
-inline u32 cluster_threads = 0;    // threads of a cluster, the length of a clock
+inline u32 serial = 0;           // of the cluster that runs
+inline bool races = true;        // look for races
+inline u32 cluster_threads = 0;  // threads of a cluster, the length of a clock
 inline std::vector<Region> global_regions, shared_regions;
 inline std::vector<bool> block_ended;
 inline std::set<std::pair<const void*, const void*>> suspects;  // places that met at one barrier or collective
@@ -77,9 +90,15 @@ inline bool describe_address(const void* address, char* text, size_t n) {
   for (auto* list : {&global_regions, &shared_regions})
     for (const Region& r : *list) {
       const size_t d = a < r.low ? (size_t)(r.low - a) : a >= r.high ? (size_t)(a - r.high) : 0;
-      if (d < best_distance) { best_distance = d; best = &r; }
+      if (d < best_distance) {
+        best_distance = d;
+        best = &r;
+      }
     }
-  if (!best || best_distance > (size_t)1 << 40) { snprintf(text, n, "address %p, in no buffer", address); return false; }
+  if (!best || best_distance > (size_t)1 << 40) {
+    snprintf(text, n, "address %p, in no buffer", address);
+    return false;
+  }
   char name[96];
   name_region(*best, name, sizeof name);
   if (a < best->low) snprintf(text, n, "%zu bytes before the start of %s", best_distance, name);
@@ -92,8 +111,10 @@ inline bool describe_address(const void* address, char* text, size_t n) {
 constexpr unsigned char SLACK = 0xCB;
 inline Region map_region(size_t bytes, size_t align, int argument, bool constant) {
   const size_t body = round_up(std::max<size_t>(bytes, 1), PAGE), padded = round_up(bytes, align);
-  char* all = static_cast<char*>(mmap(nullptr, GUARD + body + GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  if (all == MAP_FAILED || mprotect(all + GUARD, body, PROT_READ | PROT_WRITE) != 0) fail(nullptr, "memory", "cannot map %zu bytes", bytes);
+  char* all =
+      static_cast<char*>(mmap(nullptr, GUARD + body + GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (all == MAP_FAILED || mprotect(all + GUARD, body, PROT_READ | PROT_WRITE) != 0)
+    fail(nullptr, "memory", "cannot map %zu bytes", bytes);
   char *area = all + GUARD, *low = area + body - padded;
   memset(area, SLACK, body);
   return Region{low, low + bytes, area, area + body, argument, constant, nullptr};
@@ -124,14 +145,17 @@ inline Region* find_region(uintptr_t a) {
   return nullptr;
 }
 
-inline bool ordered(const Access& a) { return a.serial == serial && (a.thread == current->number || current->clock[a.thread] >= a.clock); }
+inline bool ordered(const Access& a) {
+  return a.serial == serial && (a.thread == current->number || current->clock[a.thread] >= a.clock);
+}
 void describe_number(u32 thread, char* text, size_t n);  // "block rank 1 thread 5" of a thread of this cluster
 
 [[noreturn]] inline void race(const void* place, uintptr_t a, const Access& before, bool was_write, bool write) {
   char where[160], whom[64] = "another cluster";
   describe_address((void*)a, where, sizeof where);
   if (before.serial == serial) describe_number(before.thread, whom, sizeof whom);
-  fail(place, "race", "%s of %s, %s by %s with no barrier between", write ? "write" : "read", where, was_write ? "written" : "read", whom);
+  fail(place, "race", "%s of %s, %s by %s with no barrier between", write ? "write" : "read", where,
+       was_write ? "written" : "read", whom);
 }
 // Look at (and record) an access of the running thread to bytes that are known to lie in `r`.
 inline void record(const void* place, Region& r, uintptr_t a, size_t n, bool write) {
@@ -144,7 +168,8 @@ inline void record(const void* place, Region& r, uintptr_t a, size_t n, bool wri
     if (s.in_flight) {
       char where[160];
       describe_address((void*)at, where, sizeof where);
-      fail(place, "copy in flight", "%s of %s, which an asynchronous copy is still filling; wait for it, then pass a barrier", write ? "write" : "read", where);
+      fail(place, "copy in flight", "%s of %s, which an asynchronous copy is still filling; wait for it, then pass a barrier",
+           write ? "write" : "read", where);
     }
     if (!races) continue;
     if (shared && s.write.serial != serial) s.write.serial = 0;
@@ -175,8 +200,10 @@ inline Region* access(const void* place, const void* p, size_t n, bool write, bo
   if (write && r->constant) fail(place, "write to input", "write to argument %d, which the kernel takes as const", r->argument);
   if (r->argument < 0) {
     const int rank = -1 - r->argument;
-    if (!peer && current && rank != current->rank) fail(place, "out of bounds", "a plain access to the shared memory of block rank %d; use cluster_to_register", rank);
-    if (block_ended[rank]) fail(place, "cluster", "access to the shared memory of block rank %d, which has ended; a cluster_barrier is missing", rank);
+    if (!peer && current && rank != current->rank)
+      fail(place, "out of bounds", "a plain access to the shared memory of block rank %d; use cluster_to_register", rank);
+    if (block_ended[rank])
+      fail(place, "cluster", "access to the shared memory of block rank %d, which has ended; a cluster_barrier is missing", rank);
   }
   if (current) record(place, *r, a, n, write);
   return r;
@@ -199,13 +226,15 @@ inline void set_in_flight(Region* r, const void* p, size_t n, u32 mark) {
 }
 
 // ---- clocks
-inline void join(u32* into, const u32* from) { for (u32 i = 0; i < cluster_threads; i++) into[i] = std::max(into[i], from[i]); }
+inline void join(u32* into, const u32* from) {
+  for (u32 i = 0; i < cluster_threads; i++) into[i] = std::max(into[i], from[i]);
+}
 }  // namespace wb_host
 
 // ---- callbacks of -fsanitize=thread in the kernel's object file; the library libtsan is not linked
 #define WB_CALLBACK(name, bytes, write) \
   extern "C" void name(void* p) { wb_host::access(WB_PLACE, p, bytes, write); }
-#define WB_CALLBACKS(bytes)                                                                       \
+#define WB_CALLBACKS(bytes)                                                                         \
   extern "C" void __tsan_read##bytes(void* p) { wb_host::typed_access(WB_PLACE, p, bytes, false); } \
   extern "C" void __tsan_write##bytes(void* p) { wb_host::typed_access(WB_PLACE, p, bytes, true); }
 namespace wb_host {
@@ -214,13 +243,15 @@ inline void typed_access(const void* place, void* p, size_t n, bool write) {
   else access(place, p, n, write);
 }
 }  // namespace wb_host
-WB_CALLBACKS(1) WB_CALLBACKS(2) WB_CALLBACKS(4) WB_CALLBACKS(8)
-WB_CALLBACK(__tsan_read16, 16, false) WB_CALLBACK(__tsan_write16, 16, true)
-WB_CALLBACK(__tsan_unaligned_read2, 2, false) WB_CALLBACK(__tsan_unaligned_write2, 2, true)
-WB_CALLBACK(__tsan_unaligned_read4, 4, false) WB_CALLBACK(__tsan_unaligned_write4, 4, true)
-WB_CALLBACK(__tsan_unaligned_read8, 8, false) WB_CALLBACK(__tsan_unaligned_write8, 8, true)
-WB_CALLBACK(__tsan_unaligned_read16, 16, false) WB_CALLBACK(__tsan_unaligned_write16, 16, true)
-extern "C" void __tsan_read_range(void* p, unsigned long n) { wb_host::access(WB_PLACE, p, n, false); }
+WB_CALLBACKS(1)
+WB_CALLBACKS(2) WB_CALLBACKS(4) WB_CALLBACKS(8) WB_CALLBACK(__tsan_read16, 16, false) WB_CALLBACK(__tsan_write16, 16, true)
+    WB_CALLBACK(__tsan_unaligned_read2, 2, false) WB_CALLBACK(__tsan_unaligned_write2, 2, true)
+        WB_CALLBACK(__tsan_unaligned_read4, 4, false) WB_CALLBACK(__tsan_unaligned_write4, 4, true)
+            WB_CALLBACK(__tsan_unaligned_read8, 8, false) WB_CALLBACK(__tsan_unaligned_write8, 8, true)
+                WB_CALLBACK(__tsan_unaligned_read16, 16, false)
+                    WB_CALLBACK(__tsan_unaligned_write16, 16, true) extern "C" void __tsan_read_range(void* p, unsigned long n) {
+  wb_host::access(WB_PLACE, p, n, false);
+}
 extern "C" void __tsan_write_range(void* p, unsigned long n) { wb_host::access(WB_PLACE, p, n, true); }
 extern "C" void __tsan_init() {}
 extern "C" void __tsan_func_entry(void*) {}

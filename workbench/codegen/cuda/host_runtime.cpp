@@ -22,17 +22,23 @@ static bool run_warp(Fiber* w, std::vector<int>& order) {
   for (int i : order) {
     Fiber& f = w[seed == 1 ? 31 - i : i];
     if (!can_run(f)) continue;
-    running = &f; current = &f; self = &f;
+    running = &f;
+    current = &f;
+    self = &f;
     switch_to_fiber(f);
     moved = true;
   }
   int met = 0;
   for (int l = 0; l < 32; l++) met += w[l].state == State::at_warp;
-  if (met == 32) { run_collective(w); moved = true; }
+  if (met == 32) {
+    run_collective(w);
+    moved = true;
+  }
   return moved;
 }
 static void report_deadlock() {
-  static const char* const names[] = {"ready", "a warp collective", "block_barrier", "named_barrier", "cluster_wait", "barrier_wait", "the end"};
+  static const char* const names[] = {"ready",        "a warp collective", "block_barrier", "named_barrier",
+                                      "cluster_wait", "barrier_wait",      "the end"};
   std::string text;
   std::vector<bool> told(fibers.size());
   const void* place = nullptr;
@@ -41,12 +47,20 @@ static void report_deadlock() {
     if (told[i]) continue;
     int n = 0;
     for (size_t j = i; j < fibers.size(); j++)
-      if (fibers[j].state == fibers[i].state && fibers[j].place == fibers[i].place && fibers[j].rank == fibers[i].rank) { told[j] = true; n++; }
-    if (fibers[i].state != State::done && !place) { place = fibers[i].place; running = &fibers[i]; current = running; }
+      if (fibers[j].state == fibers[i].state && fibers[j].place == fibers[i].place && fibers[j].rank == fibers[i].rank) {
+        told[j] = true;
+        n++;
+      }
+    if (fibers[i].state != State::done && !place) {
+      place = fibers[i].place;
+      running = &fibers[i];
+      current = running;
+    }
     if (++groups > 8) continue;
     char one[200];
     const char* where = fibers[i].state == State::at_warp ? OP_NAMES[(int)fibers[i].op] : names[(int)fibers[i].state];
-    snprintf(one, sizeof one, "%s%d threads from thread %u of block rank %d at %s @%p", text.empty() ? "" : "; ", n, fibers[i].thread.x, fibers[i].rank, where, fibers[i].place);
+    snprintf(one, sizeof one, "%s%d threads from thread %u of block rank %d at %s @%p", text.empty() ? "" : "; ", n,
+             fibers[i].thread.x, fibers[i].rank, where, fibers[i].place);
     text += one;
   }
   fail(place, "deadlock", "no thread can go on: %s", text.c_str());
@@ -61,7 +75,10 @@ static void run_cluster() {
     if (seed > 1) std::shuffle(warp_order.begin(), warp_order.end(), generator);
     for (int w : warp_order) {
       // a warp runs as far ahead of the others as it can, or (random) one step
-      while (run_warp(&fibers[(size_t)w * 32], order)) { moved = true; if (seed > 1 && generator() % 4 == 0) break; }
+      while (run_warp(&fibers[(size_t)w * 32], order)) {
+        moved = true;
+        if (seed > 1 && generator() % 4 == 0) break;
+      }
       if (seed > 1 && generator() % 4 == 0) finish_bulk_copy();
     }
     if (moved) continue;
@@ -84,11 +101,13 @@ static void on_signal(int number, siginfo_t* info, void* context) {
   char where[160];
   if (number == SIGSEGV || number == SIGBUS) {
     for (Fiber& f : fibers)
-      if (a >= f.stack_low - PAGE && a < f.stack_low) fail(place, "stack overflow", "a thread's local arrays need more than %td bytes", f.stack_high - f.stack_low);
+      if (a >= f.stack_low - PAGE && a < f.stack_low)
+        fail(place, "stack overflow", "a thread's local arrays need more than %td bytes", f.stack_high - f.stack_low);
     describe_address(a, where, sizeof where);
     fail(place, "out of bounds", "access at %s", where);
   }
-  if (number == SIGILL || number == SIGTRAP) fail(place, "undefined", "an index outside a local array, or other undefined behaviour");
+  if (number == SIGILL || number == SIGTRAP)
+    fail(place, "undefined", "an index outside a local array, or other undefined behaviour");
   fail(place, "arithmetic", number == SIGFPE ? "integer division by zero" : "signal %d", number);
 }
 static void start_cluster(u64 cluster, const Index& shape) {
@@ -99,7 +118,8 @@ static void start_cluster(u64 cluster, const Index& shape) {
   std::fill(clocks.begin(), clocks.end(), 0);
   std::fill(cluster_building.begin(), cluster_building.end(), 0);
   const u64 cx = grid_shape.x / shape.x, cy = grid_shape.y / shape.y;
-  const Index first{(unsigned)(cluster % cx * shape.x), (unsigned)(cluster / cx % cy * shape.y), (unsigned)(cluster / cx / cy * shape.z)};
+  const Index first{(unsigned)(cluster % cx * shape.x), (unsigned)(cluster / cx % cy * shape.y),
+                    (unsigned)(cluster / cx / cy * shape.z)};
   for (u32 rank = 0; rank < cluster_blocks; rank++) {
     blocks[rank] = Block{};
     blocks[rank].index = {first.x + rank % shape.x, first.y + rank / shape.x % shape.y, first.z + rank / shape.x / shape.y};
@@ -126,7 +146,8 @@ static int run(FILE* job, const char* data_path, const char* out_path) {
   Index cluster;
   unsigned shared_bytes;
   int count, stack_bytes, look_for_races;
-  if (fscanf(job, "%u %u %u %d %u %u %u %u %d %d %d %d", &grid_shape.x, &grid_shape.y, &grid_shape.z, &threads, &cluster.x, &cluster.y, &cluster.z, &shared_bytes, &seed, &look_for_races, &stack_bytes, &count) != 12)
+  if (fscanf(job, "%u %u %u %d %u %u %u %u %d %d %d %d", &grid_shape.x, &grid_shape.y, &grid_shape.z, &threads, &cluster.x,
+             &cluster.y, &cluster.z, &shared_bytes, &seed, &look_for_races, &stack_bytes, &count) != 12)
     fail(nullptr, "job", "the job file is broken");
   block_shape = {(unsigned)threads, 1, 1};
   cluster_blocks = cluster.x * cluster.y * cluster.z;
@@ -171,7 +192,8 @@ static int run(FILE* job, const char* data_path, const char* out_path) {
   cluster_finished.resize(cluster_threads);
   scratch_clock.resize(cluster_threads);
   const size_t each = round_up((size_t)stack_bytes, PAGE) + PAGE;
-  char* stacks = static_cast<char*>(mmap(nullptr, each * cluster_threads, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  char* stacks = static_cast<char*>(
+      mmap(nullptr, each * cluster_threads, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (stacks == MAP_FAILED) fail(nullptr, "memory", "no room for %u stacks of %d bytes", cluster_threads, stack_bytes);
   for (u32 i = 0; i < cluster_threads; i++) {
     mprotect(stacks + i * each, PAGE, PROT_NONE);
@@ -193,15 +215,22 @@ static int run(FILE* job, const char* data_path, const char* out_path) {
   if (seed > 1) std::shuffle(clusters.begin(), clusters.end(), generator);
   timespec t0, t1;
   clock_gettime(CLOCK_MONOTONIC, &t0);
-  for (u32 c : clusters) { start_cluster(c, cluster); run_cluster(); }
+  for (u32 c : clusters) {
+    start_cluster(c, cluster);
+    run_cluster();
+  }
   clock_gettime(CLOCK_MONOTONIC, &t1);
   running = nullptr;
   current = nullptr;
-  for (auto* list : {&global_regions, &shared_regions}) for (const Region& r : *list) check_slack(r);
+  for (auto* list : {&global_regions, &shared_regions})
+    for (const Region& r : *list) check_slack(r);
   FILE* out = fopen(out_path, "wb");
-  for (const Region& r : global_regions) if (!r.constant && fwrite(r.low, 1, (size_t)(r.high - r.low), out) != (size_t)(r.high - r.low)) fail(nullptr, "job", "cannot write the outputs");
+  for (const Region& r : global_regions)
+    if (!r.constant && fwrite(r.low, 1, (size_t)(r.high - r.low), out) != (size_t)(r.high - r.low))
+      fail(nullptr, "job", "cannot write the outputs");
   if (fclose(out) != 0) fail(nullptr, "job", "cannot write the outputs");
-  printf("%.6f %llu %llu %llu %llu %llu\n", (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec), counts.switches, counts.blocks, counts.mma, counts.ldmatrix, counts.ldmatrix_conflicts);
+  printf("%.6f %llu %llu %llu %llu %llu\n", (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec),
+         counts.switches, counts.blocks, counts.mma, counts.ldmatrix, counts.ldmatrix_conflicts);
   for (const auto& [one, other] : suspects) printf("%p %p\n", one, other);
   return 0;
 }
@@ -211,7 +240,8 @@ static int run(FILE* job, const char* data_path, const char* out_path) {
 int main(int argc, char** argv) {
   using namespace wb_host;
   if (argc == 2) {
-    for (const Parameter* p = kernel_parameters; p->bytes; p++) printf("%c %u %d %u\n", p->kind, p->bytes, (int)p->constant, p->pointee_bytes);
+    for (const Parameter* p = kernel_parameters; p->bytes; p++)
+      printf("%c %u %d %u\n", p->kind, p->bytes, (int)p->constant, p->pointee_bytes);
     return 0;
   }
   FILE* job = argc == 4 ? fopen(argv[1], "r") : nullptr;

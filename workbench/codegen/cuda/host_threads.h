@@ -13,15 +13,25 @@
 #endif
 
 namespace wb_host {
-using wb::f16; using wb::bf16;
+using wb::bf16;
+using wb::f16;
 Index grid_shape, block_shape;
 Lane* self = nullptr;
 
 enum class State { ready, at_warp, at_block, at_named, at_cluster, at_barrier, done };
-struct PendingCopy { void* to; const void* from; int bytes, valid; u32 group; };
+struct PendingCopy {
+  void* to;
+  const void* from;
+  int bytes, valid;
+  u32 group;
+};
 struct Fiber : Lane, Clocked {
-  State state; Op op; int barrier_id; u64* barrier; u32 parity;
-  u32 group, arrivals, waits;           // cp.async groups committed; cluster arrivals and waits
+  State state;
+  Op op;
+  int barrier_id;
+  u64* barrier;
+  u32 parity;
+  u32 group, arrivals, waits;  // cp.async groups committed; cluster arrivals and waits
   std::vector<PendingCopy> copies;
 #ifdef WB_UCONTEXT
   ucontext_t context;
@@ -29,10 +39,28 @@ struct Fiber : Lane, Clocked {
   void* stack_pointer;
 #endif
 };
-struct Named { int arrived, expected; };
-struct Block { int rank, at_block, line, done; Index index; Named named[16]; };
-struct Phase { u32 arrivals, pending; i64 bytes; u32 phase; std::vector<u32> building, finished; };
-struct BulkCopy { void* to; const void* from; u32 bytes; u64* barrier; u32 thread, clock; Region* region; };
+struct Named {
+  int arrived, expected;
+};
+struct Block {
+  int rank, at_block, line, done;
+  Index index;
+  Named named[16];
+};
+struct Phase {
+  u32 arrivals, pending;
+  i64 bytes;
+  u32 phase;
+  std::vector<u32> building, finished;
+};
+struct BulkCopy {
+  void* to;
+  const void* from;
+  u32 bytes;
+  u64* barrier;
+  u32 thread, clock;
+  Region* region;
+};
 
 static std::vector<Fiber> fibers;
 static std::vector<Block> blocks;
@@ -44,7 +72,9 @@ static int threads = 0, seed = 0;
 static std::mt19937 generator;
 static void** arguments = nullptr;
 static Fiber* running = nullptr;
-struct Counts { u64 switches, ldmatrix, ldmatrix_conflicts, mma, blocks; };
+struct Counts {
+  u64 switches, ldmatrix, ldmatrix_conflicts, mma, blocks;
+};
 static Counts counts;
 
 static Fiber& me() { return *running; }
@@ -60,7 +90,10 @@ void describe_thread(char* text, size_t n) {
 // ---------------------------------------------------------------- fibers
 #ifdef WB_UCONTEXT
 static ucontext_t scheduler;
-static void switch_to_scheduler() { counts.switches++; swapcontext(&running->context, &scheduler); }
+static void switch_to_scheduler() {
+  counts.switches++;
+  swapcontext(&running->context, &scheduler);
+}
 static void switch_to_fiber(Fiber& f) { swapcontext(&scheduler, &f.context); }
 #else
 static void* scheduler = nullptr;
@@ -87,7 +120,10 @@ wb_switch:
   ret
 .size wb_switch,.-wb_switch
 )");
-static void switch_to_scheduler() { counts.switches++; wb_switch(&running->stack_pointer, scheduler); }
+static void switch_to_scheduler() {
+  counts.switches++;
+  wb_switch(&running->stack_pointer, scheduler);
+}
 static void switch_to_fiber(Fiber& f) { wb_switch(&scheduler, f.stack_pointer); }
 #endif
 static void finish_copies(Fiber& f, int pending);
@@ -128,11 +164,17 @@ template <class Group> static void join_all(const Group& group) {
   if (!races) return;
   std::fill(scratch_clock.begin(), scratch_clock.end(), 0);
   for (Fiber* f : group) join(scratch_clock.data(), f->clock);
-  for (Fiber* f : group) { memcpy(f->clock, scratch_clock.data(), sizeof(u32) * cluster_threads); tick(*f); }
+  for (Fiber* f : group) {
+    memcpy(f->clock, scratch_clock.data(), sizeof(u32) * cluster_threads);
+    tick(*f);
+  }
 }
 static void release(std::vector<Fiber*>& group) {
   for (Fiber* f : group)
-    if (f->place != group[0]->place) { suspects.insert({group[0]->place, f->place}); break; }
+    if (f->place != group[0]->place) {
+      suspects.insert({group[0]->place, f->place});
+      break;
+    }
   join_all(group);
   for (Fiber* f : group) f->state = State::ready;
 }
@@ -148,7 +190,9 @@ void block_barrier(int line) {
   Fiber& f = me();
   Block& b = block_of(f);
   if (b.at_block == 0) b.line = line;
-  if (b.line != line) fail(WB_PLACE, "divergence", "the block meets at block_barrier from line %d and line %d; move it out of the branch", b.line, line);
+  if (b.line != line)
+    fail(WB_PLACE, "divergence", "the block meets at block_barrier from line %d and line %d; move it out of the branch", b.line,
+         line);
   if (++b.at_block == threads) {
     b.at_block = 0;
     f.state = State::at_block;
@@ -161,8 +205,10 @@ void block_barrier(int line) {
 void named_barrier(int id, int expected) {
   Fiber& f = me();
   Named& b = block_of(f).named[id];
-  if (expected % 32 || expected <= 0 || expected > threads) fail(WB_PLACE, "barrier", "named_barrier<%d>(%d): whole warps of the block's %d threads", id, expected, threads);
-  if (b.arrived && b.expected != expected) fail(WB_PLACE, "barrier", "named_barrier<%d> is called with %d and with %d threads", id, b.expected, expected);
+  if (expected % 32 || expected <= 0 || expected > threads)
+    fail(WB_PLACE, "barrier", "named_barrier<%d>(%d): whole warps of the block's %d threads", id, expected, threads);
+  if (b.arrived && b.expected != expected)
+    fail(WB_PLACE, "barrier", "named_barrier<%d> is called with %d and with %d threads", id, b.expected, expected);
   b.expected = expected;
   f.barrier_id = id;
   if (++b.arrived == expected) {
@@ -177,12 +223,16 @@ void named_barrier(int id, int expected) {
 void cluster_arrive() {
   Fiber& f = me();
   if (f.arrivals++ != f.waits) fail(WB_PLACE, "cluster", "cluster_arrive twice without cluster_wait");
-  if (races) { join(cluster_building.data(), f.clock); tick(f); }
+  if (races) {
+    join(cluster_building.data(), f.clock);
+    tick(f);
+  }
   if (++cluster_arrived == cluster_threads) {
     cluster_arrived = 0;
     cluster_completed++;
     cluster_finished = cluster_building;
-    for (Fiber& g : fibers) if (g.state == State::at_cluster) g.state = State::ready;
+    for (Fiber& g : fibers)
+      if (g.state == State::at_cluster) g.state = State::ready;
   }
 }
 void cluster_wait() {
@@ -196,19 +246,29 @@ u32 cluster_size() { return cluster_blocks; }
 unsigned char* dynamic_shared() { return (unsigned char*)shared_regions[me().rank].low; }
 
 // ---------------------------------------------------------------- memory
-void fail_index(i64 index, i64 extent, const char* what) { fail(WB_PLACE, "out of bounds", "%s %lld outside 0 .. %lld", what, index, extent - 1); }
-void load(void* to, const void* from, u32 bytes) { strict_access(WB_PLACE, from, bytes, std::min(bytes, 16u), false); memcpy(to, from, bytes); }
-void store(void* to, const void* from, u32 bytes) { strict_access(WB_PLACE, to, bytes, std::min(bytes, 16u), true); memcpy(to, from, bytes); }
-void add(float* global, float x) { // atomic: no race with other additions; a plain access between barriers is not looked for
+void fail_index(i64 index, i64 extent, const char* what) {
+  fail(WB_PLACE, "out of bounds", "%s %lld outside 0 .. %lld", what, index, extent - 1);
+}
+void load(void* to, const void* from, u32 bytes) {
+  strict_access(WB_PLACE, from, bytes, std::min(bytes, 16u), false);
+  memcpy(to, from, bytes);
+}
+void store(void* to, const void* from, u32 bytes) {
+  strict_access(WB_PLACE, to, bytes, std::min(bytes, 16u), true);
+  memcpy(to, from, bytes);
+}
+void add(float* global, float x) {  // atomic: no race with other additions; a plain access between barriers is not looked for
   if ((uintptr_t)global % 4) fail(WB_PLACE, "misaligned", "atomic_add needs 4-byte alignment");
   Region* r = find_region((uintptr_t)global);
-  if (!r || r->argument < 0 || (char*)global < r->low || (char*)(global + 1) > r->high || r->constant) fail(WB_PLACE, "out of bounds", "atomic_add outside the writable buffers");
+  if (!r || r->argument < 0 || (char*)global < r->low || (char*)(global + 1) > r->high || r->constant)
+    fail(WB_PLACE, "out of bounds", "atomic_add outside the writable buffers");
   *global += x;
 }
 static char* peer(const void* place, const void* own_shared, u32 rank) {
   Region& own = shared_regions[me().rank];
   if (rank >= cluster_blocks) fail(place, "cluster", "block rank %u in a cluster of %u", rank, cluster_blocks);
-  if ((char*)own_shared < own.low || (char*)own_shared >= own.high) fail(place, "out of bounds", "the pointer is not into this block's shared memory");
+  if ((char*)own_shared < own.low || (char*)own_shared >= own.high)
+    fail(place, "out of bounds", "the pointer is not into this block's shared memory");
   return shared_regions[rank].low + ((char*)own_shared - own.low);
 }
 void load_peer(void* to, const void* own_shared, u32 rank, u32 bytes) {
@@ -239,7 +299,10 @@ void copy_commit() { me().group++; }
 static void finish_copies(Fiber& f, int pending) {
   size_t kept = 0;
   for (PendingCopy& c : f.copies) {
-    if (pending >= 0 && (i64)c.group >= (i64)f.group - pending) { f.copies[kept++] = c; continue; }
+    if (pending >= 0 && (i64)c.group >= (i64)f.group - pending) {
+      f.copies[kept++] = c;
+      continue;
+    }
     Region& r = shared_regions[f.rank];
     set_in_flight(&r, c.to, c.bytes, 0);
     memcpy(c.to, c.from, c.valid);
@@ -248,7 +311,10 @@ static void finish_copies(Fiber& f, int pending) {
   }
   f.copies.resize(kept);
 }
-void copy_wait(int pending) { me().place = WB_PLACE; finish_copies(me(), pending); }
+void copy_wait(int pending) {
+  me().place = WB_PLACE;
+  finish_copies(me(), pending);
+}
 
 // ---------------------------------------------------------------- mbarriers and bulk copies
 constexpr u64 BARRIER_TAG = 0xBA881E0000000000ull;
@@ -270,7 +336,10 @@ void barrier_init(u64* barrier, u32 arrivals) {
 void barrier_arrive(u64* barrier, u32 bytes) {
   Phase& p = phase_of(WB_PLACE, barrier);
   if (p.pending == 0) fail(WB_PLACE, "barrier", "more than %u arrivals in one phase of an mbarrier", p.arrivals);
-  if (races) { join(p.building.data(), me().clock); tick(me()); }
+  if (races) {
+    join(p.building.data(), me().clock);
+    tick(me());
+  }
   p.pending--;
   p.bytes += bytes;
   settle(p);

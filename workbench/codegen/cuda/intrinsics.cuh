@@ -1,8 +1,9 @@
 // Device header of the workbench, part 1 of 2: scalar types and the named intrinsics that touch the hardware.
 //
 // It includes nothing (NVRTC compiles it in milliseconds), is C++17 and runs on sm_80 and later; what needs sm_90
-// says so. Kernels written with it hold no inline PTX, so the same text compiles as host C++: there the definitions
-// of part 1 come from host_shim.h (threads of a block are fibers), and part 2, tiles.cuh, is shared word for word.
+// says so. Long because it is one list of intrinsics. Kernels written with it hold no inline PTX, so the same text
+// compiles as host C++: there the definitions of part 1 come from host_shim.h (threads of a block are fibers), and
+// part 2, tiles.cuh, is shared word for word.
 //
 // Conventions
 // - Blocks are one-dimensional and a multiple of 32 threads. lane = threadIdx.x % 32, warp = threadIdx.x / 32.
@@ -24,18 +25,29 @@ typedef int i32;
 typedef long long i64;
 
 // Storage of a 16-bit number; arithmetic is done in float (to_f32, from_f32).
-struct alignas(2) f16 { u16 bits; };
-struct alignas(2) bf16 { u16 bits; };
+struct alignas(2) f16 {
+  u16 bits;
+};
+struct alignas(2) bf16 {
+  u16 bits;
+};
 
-template <class A, class B> struct same_type { static constexpr bool value = false; };
-template <class A> struct same_type<A, A> { static constexpr bool value = true; };
+template <class A, class B> struct same_type {
+  static constexpr bool value = false;
+};
+template <class A> struct same_type<A, A> {
+  static constexpr bool value = true;
+};
 template <class A, class B> constexpr bool is_same = same_type<A, B>::value;
 
 // N consecutive elements of T, moved as one access of sizeof(T) * N bytes (4, 8, or a multiple of 16).
 template <class T, int N> struct alignas(sizeof(T) * N >= 16 ? 16 : sizeof(T) * N) Vec {
   static constexpr int BYTES = sizeof(T) * N;
   static_assert(BYTES == 4 || BYTES == 8 || BYTES % 16 == 0, "a Vec has 4, 8 or a multiple of 16 bytes");
-  union { u32 word[BYTES / 4]; T value[N]; };
+  union {
+    u32 word[BYTES / 4];
+    T value[N];
+  };
 };
 
 // How a global load or store treats the caches.
@@ -50,7 +62,7 @@ enum class Cache { plain, read_only, streaming };
 // A check of our own index arithmetic: costs nothing on the device, an error with its place on the host.
 #define WB_CHECK_INDEX(index, extent, what) ((void)0)
 // Declares `name`, an unsigned char* to the block's dynamic shared memory, 1024-byte aligned.
-#define WB_DYNAMIC_SHARED(name)                                    \
+#define WB_DYNAMIC_SHARED(name)                                        \
   extern __shared__ __align__(1024) unsigned char wb_dynamic_shared[]; \
   unsigned char* const name = wb_dynamic_shared
 // Cluster shape of a kernel, to be written beside __launch_bounds__; nothing before sm_90.
@@ -71,7 +83,7 @@ namespace wb {
 WB_DEVICE u32 shared_address(const void* shared) { return (u32)__cvta_generic_to_shared(shared); }
 
 // ---------------------------------------------------------------- threads and barriers
-WB_DEVICE int thread_index() { return (int)threadIdx.x; }       // thread: 0 .. threads of the block - 1
+WB_DEVICE int thread_index() { return (int)threadIdx.x; }        // thread: 0 .. threads of the block - 1
 WB_DEVICE int lane_index() { return (int)(threadIdx.x & 31u); }  // thread: 0 .. 31
 WB_DEVICE int warp_index() { return (int)(threadIdx.x >> 5); }   // thread: uniform in a warp
 // block: all threads have arrived and see each other's shared and global writes.
@@ -84,7 +96,8 @@ template <int ID> WB_DEVICE void named_barrier(int threads) {
 // warp: lanes see each other's shared writes made before it.
 WB_DEVICE void warp_barrier() { __syncwarp(); }
 // thread (sm_90, else nothing): with a programmatic launch, wait until the kernels before this one have ended and
-// their writes are seen. Must stand before the first read of what an earlier kernel wrote.
+// their writes are seen. Must stand before the first read of what an earlier kernel wrote; pointers to that are not
+// `const __restrict__`, which would let the compiler read earlier.
 WB_DEVICE void grid_dependency_wait() {
 #if WB_SM90
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -101,7 +114,11 @@ WB_DEVICE void grid_dependency_launch() {
 WB_DEVICE float bits_to_f32(u32 bits) { return __uint_as_float(bits); }
 WB_DEVICE u32 f32_to_bits(float x) { return __float_as_uint(x); }
 WB_DEVICE float to_f32(float x) { return x; }
-WB_DEVICE float to_f32(f16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
+WB_DEVICE float to_f32(f16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
 WB_DEVICE float to_f32(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
 // Round to nearest even; beyond the range gives infinity.
 template <class T> WB_DEVICE T from_f32(float x) {
@@ -130,20 +147,56 @@ template <class T> WB_DEVICE void unpack2(u32 packed, float& low, float& high) {
   }
 }
 // The tf32 register of a float (10 mantissa bits, ties away from zero), as mma_m16n8k8_tf32 takes it.
-WB_DEVICE u32 to_tf32(float x) { u32 y; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x)); return y; }
+WB_DEVICE u32 to_tf32(float x) {
+  u32 y;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return y;
+}
 
 // fast_*: one or two hardware instructions (ex2, lg2, rsqrt, rcp: about 2 ulp; tanh: 2^-11); subnormals flush.
 // precise_*: the CUDA math library, at most 2 ulp.
-WB_DEVICE float fast_exp2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+WB_DEVICE float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 WB_DEVICE float fast_exp(float x) { return fast_exp2(x * 1.44269504f); }
-WB_DEVICE float fast_log(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y * 0.693147181f; }
-WB_DEVICE float fast_rsqrt(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-WB_DEVICE float fast_sqrt(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-WB_DEVICE float fast_reciprocal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-WB_DEVICE float fast_tanh(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+WB_DEVICE float fast_log(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y * 0.693147181f;
+}
+WB_DEVICE float fast_rsqrt(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WB_DEVICE float fast_sqrt(float x) {
+  float y;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WB_DEVICE float fast_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WB_DEVICE float fast_tanh(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 // The greater (lesser); NaN if either is NaN, as NumPy's maximum.
-WB_DEVICE float maximum(float x, float y) { float z; asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
-WB_DEVICE float minimum(float x, float y) { float z; asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
+WB_DEVICE float maximum(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+WB_DEVICE float minimum(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
 WB_DEVICE float precise_exp(float x) { return expf(x); }
 WB_DEVICE float precise_log(float x) { return logf(x); }
 WB_DEVICE float precise_rsqrt(float x) { return __frsqrt_rn(x); }
@@ -161,15 +214,29 @@ template <int N, Cache CACHE = Cache::plain, class T> WB_DEVICE Vec<T, N> global
 #pragma unroll
   for (int i = 0; i < Vec<T, N>::BYTES / 4; i += STEP) {
     if constexpr (STEP == 4) {
-      if constexpr (CACHE == Cache::plain) { const uint4 q = *reinterpret_cast<const uint4*>(p + i); v.word[i] = q.x; v.word[i + 1] = q.y; v.word[i + 2] = q.z; v.word[i + 3] = q.w; }
-      else if constexpr (CACHE == Cache::read_only) asm("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.word[i]), "=r"(v.word[i + 1]), "=r"(v.word[i + 2]), "=r"(v.word[i + 3]) : "l"(p + i));
-      else asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.word[i]), "=r"(v.word[i + 1]), "=r"(v.word[i + 2]), "=r"(v.word[i + 3]) : "l"(p + i));
+      if constexpr (CACHE == Cache::plain) {
+        const uint4 q = *reinterpret_cast<const uint4*>(p + i);
+        v.word[i] = q.x;
+        v.word[i + 1] = q.y;
+        v.word[i + 2] = q.z;
+        v.word[i + 3] = q.w;
+      } else if constexpr (CACHE == Cache::read_only)
+        asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(v.word[i]), "=r"(v.word[i + 1]), "=r"(v.word[i + 2]), "=r"(v.word[i + 3])
+                     : "l"(p + i));
+      else
+        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(v.word[i]), "=r"(v.word[i + 1]), "=r"(v.word[i + 2]), "=r"(v.word[i + 3])
+                     : "l"(p + i));
     } else if constexpr (STEP == 2) {
-      if constexpr (CACHE == Cache::plain) { const uint2 q = *reinterpret_cast<const uint2*>(p); v.word[0] = q.x; v.word[1] = q.y; }
-      else asm("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(p));
+      if constexpr (CACHE == Cache::plain) {
+        const uint2 q = *reinterpret_cast<const uint2*>(p);
+        v.word[0] = q.x;
+        v.word[1] = q.y;
+      } else asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(p));
     } else {
       if constexpr (CACHE == Cache::plain) v.word[0] = *p;
-      else asm("ld.global.nc.u32 %0, [%1];" : "=r"(v.word[0]) : "l"(p));
+      else asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v.word[0]) : "l"(p));
     }
   }
   return v;
@@ -182,8 +249,12 @@ template <Cache CACHE = Cache::plain, class T, int N> WB_DEVICE void register_to
 #pragma unroll
   for (int i = 0; i < Vec<T, N>::BYTES / 4; i += STEP) {
     if constexpr (STEP == 4) {
-      if constexpr (CACHE == Cache::plain) *reinterpret_cast<uint4*>(p + i) = make_uint4(v.word[i], v.word[i + 1], v.word[i + 2], v.word[i + 3]);
-      else asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p + i), "r"(v.word[i]), "r"(v.word[i + 1]), "r"(v.word[i + 2]), "r"(v.word[i + 3]) : "memory");
+      if constexpr (CACHE == Cache::plain)
+        *reinterpret_cast<uint4*>(p + i) = make_uint4(v.word[i], v.word[i + 1], v.word[i + 2], v.word[i + 3]);
+      else
+        asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p + i), "r"(v.word[i]), "r"(v.word[i + 1]),
+                     "r"(v.word[i + 2]), "r"(v.word[i + 3])
+                     : "memory");
     } else if constexpr (STEP == 2) {
       if constexpr (CACHE == Cache::plain) *reinterpret_cast<uint2*>(p) = make_uint2(v.word[0], v.word[1]);
       else asm volatile("st.global.cs.v2.u32 [%0], {%1,%2};" ::"l"(p), "r"(v.word[0]), "r"(v.word[1]) : "memory");
@@ -196,32 +267,56 @@ template <Cache CACHE = Cache::plain, class T, int N> WB_DEVICE void register_to
 // Bring the 128-byte line of `global` into L2; no effect on meaning.
 WB_DEVICE void prefetch_to_l2(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
 // An L2 policy for cp_async_policy: data read by many blocks is kept (evict_last), data read once goes first.
-WB_DEVICE u64 l2_evict_last() { u64 p; asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(p)); return p; }
-WB_DEVICE u64 l2_evict_first() { u64 p; asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p)); return p; }
+WB_DEVICE u64 l2_evict_last() {
+  u64 p;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(p));
+  return p;
+}
+WB_DEVICE u64 l2_evict_first() {
+  u64 p;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
+  return p;
+}
 // Add to a float in global memory; order of additions is not fixed, nothing is returned.
-WB_DEVICE void atomic_add(float* global, float x) { asm volatile("red.global.add.f32 [%0], %1;" ::"l"(global), "f"(x) : "memory"); }
+WB_DEVICE void atomic_add(float* global, float x) {
+  asm volatile("red.global.add.f32 [%0], %1;" ::"l"(global), "f"(x) : "memory");
+}
 
 // ---------------------------------------------------------------- shared memory (all: thread)
-template <int N, class T> WB_DEVICE Vec<T, N> shared_to_register(const T* shared) { return *reinterpret_cast<const Vec<T, N>*>(shared); }
-template <class T, int N> WB_DEVICE void register_to_shared(T* shared, const Vec<T, N>& v) { *reinterpret_cast<Vec<T, N>*>(shared) = v; }
+template <int N, class T> WB_DEVICE Vec<T, N> shared_to_register(const T* shared) {
+  return *reinterpret_cast<const Vec<T, N>*>(shared);
+}
+template <class T, int N> WB_DEVICE void register_to_shared(T* shared, const Vec<T, N>& v) {
+  *reinterpret_cast<Vec<T, N>*>(shared) = v;
+}
 
 // ---------------------------------------------------------------- asynchronous copies, global to shared (all: thread)
 // Start a copy of BYTES = 16, 8 or 4 bytes; both pointers aligned to BYTES. 16 bypasses L1. The data is there after
 // this thread's cp_async_wait, and for other threads after a barrier that follows it.
 template <int BYTES> WB_DEVICE void cp_async(void* shared, const void* global) {
   static_assert(BYTES == 16 || BYTES == 8 || BYTES == 4, "cp.async copies 16, 8 or 4 bytes");
-  if constexpr (BYTES == 16) asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(shared)), "l"(global), "n"(BYTES) : "memory");
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(shared)), "l"(global), "n"(BYTES) : "memory");
 }
 // The same; only the first `valid_bytes` (0 .. BYTES) are read, the rest of the destination becomes zero.
 template <int BYTES> WB_DEVICE void cp_async_zero_fill(void* shared, const void* global, int valid_bytes) {
   static_assert(BYTES == 16 || BYTES == 8 || BYTES == 4, "cp.async copies 16, 8 or 4 bytes");
-  if constexpr (BYTES == 16) asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes) : "memory");
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)), "l"(global), "n"(BYTES), "r"(valid_bytes) : "memory");
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+                 "r"(valid_bytes)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)), "l"(global), "n"(BYTES),
+                 "r"(valid_bytes)
+                 : "memory");
 }
 // 16 bytes with an L2 policy (l2_evict_last, l2_evict_first) and zero fill.
 WB_DEVICE void cp_async_policy(void* shared, const void* global, int valid_bytes, u64 policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes), "l"(policy) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(valid_bytes), "l"(policy)
+               : "memory");
 }
 // Close this thread's group of copies (an empty group is allowed and keeps the count of a pipeline's tail).
 WB_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -232,29 +327,59 @@ template <int PENDING> WB_DEVICE void cp_async_wait() { asm volatile("cp.async.w
 // ldmatrix: 8 x 8 matrices of 16-bit elements. Lane l gives the address of row l % 8 (16 bytes, 16-byte aligned) of
 // matrix l / 8 (x1 uses lanes 0..7, x2 lanes 0..15; the others' addresses are ignored). Register i of a lane gets
 // elements (g, 2t) and (g, 2t + 1) of matrix i; with _transposed elements (2t, g) and (2t + 1, g).
-WB_DEVICE void ldmatrix_x1(u32* r, const void* shared) { asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(shared_address(shared)) : "memory"); }
-WB_DEVICE void ldmatrix_x2(u32* r, const void* shared) { asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(shared)) : "memory"); }
-WB_DEVICE void ldmatrix_x4(u32* r, const void* shared) { asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(shared)) : "memory"); }
-WB_DEVICE void ldmatrix_x1_transposed(u32* r, const void* shared) { asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(shared_address(shared)) : "memory"); }
-WB_DEVICE void ldmatrix_x2_transposed(u32* r, const void* shared) { asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(shared)) : "memory"); }
-WB_DEVICE void ldmatrix_x4_transposed(u32* r, const void* shared) { asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(shared)) : "memory"); }
+WB_DEVICE void ldmatrix_x1(u32* r, const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(shared_address(shared)) : "memory");
+}
+WB_DEVICE void ldmatrix_x2(u32* r, const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(shared))
+               : "memory");
+}
+WB_DEVICE void ldmatrix_x4(u32* r, const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(shared))
+               : "memory");
+}
+WB_DEVICE void ldmatrix_x1_transposed(u32* r, const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+               : "=r"(r[0])
+               : "r"(shared_address(shared))
+               : "memory");
+}
+WB_DEVICE void ldmatrix_x2_transposed(u32* r, const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(shared))
+               : "memory");
+}
+WB_DEVICE void ldmatrix_x4_transposed(u32* r, const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(shared))
+               : "memory");
+}
 
 // d += a b, float accumulation. a: 16 x 16 row by row, b: 16 x 8, d: 16 x 8.
 // a[0] (g, 2t..2t+1), a[1] (g + 8, 2t..), a[2] (g, 2t + 8..), a[3] (g + 8, 2t + 8..); two elements a register.
 // b[0] (k = 2t..2t+1, n = g), b[1] (k = 2t + 8.., n = g). d[0..1] (g, 2t..2t+1), d[2..3] (g + 8, 2t..2t+1).
 WB_DEVICE void mma_m16n8k16_f16(float* d, const u32* a, const u32* b) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 WB_DEVICE void mma_m16n8k16_bf16(float* d, const u32* a, const u32* b) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 // The same for tf32 registers (to_tf32). a: 16 x 8, b: 8 x 8, d as above.
 // a[0] (g, t), a[1] (g + 8, t), a[2] (g, t + 4), a[3] (g + 8, t + 4). b[0] (k = t, n = g), b[1] (k = t + 4, n = g).
 WB_DEVICE void mma_m16n8k8_tf32(float* d, const u32* a, const u32* b) {
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 // ---------------------------------------------------------------- warp exchange (all: warp)
@@ -293,7 +418,10 @@ WB_DEVICE void cluster_wait() {
   __syncthreads();
 #endif
 }
-WB_DEVICE void cluster_barrier() { cluster_arrive(); cluster_wait(); }
+WB_DEVICE void cluster_barrier() {
+  cluster_arrive();
+  cluster_wait();
+}
 // thread: read (write) what lies at the place of `own_shared` in the shared memory of block `rank` of the cluster.
 template <int N> WB_DEVICE Vec<float, N> cluster_to_register(const float* own_shared, u32 rank) {
   Vec<float, N> v;
@@ -301,8 +429,15 @@ template <int N> WB_DEVICE Vec<float, N> cluster_to_register(const float* own_sh
   u32 p;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(p) : "r"(shared_address(own_shared)), "r"(rank));
   if constexpr (N == 1) asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v.word[0]) : "r"(p) : "memory");
-  else if constexpr (N == 2) asm volatile("ld.shared::cluster.v2.u32 {%0,%1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "r"(p) : "memory");
-  else { static_assert(N == 4, "1, 2 or 4 floats"); asm volatile("ld.shared::cluster.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "r"(p) : "memory"); }
+  else if constexpr (N == 2)
+    asm volatile("ld.shared::cluster.v2.u32 {%0,%1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "r"(p) : "memory");
+  else {
+    static_assert(N == 4, "1, 2 or 4 floats");
+    asm volatile("ld.shared::cluster.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "r"(p)
+                 : "memory");
+  }
 #else
   v = shared_to_register<N>(own_shared);
 #endif
@@ -313,8 +448,14 @@ template <int N> WB_DEVICE void register_to_cluster(float* own_shared, u32 rank,
   u32 p;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(p) : "r"(shared_address(own_shared)), "r"(rank));
   if constexpr (N == 1) asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(p), "r"(v.word[0]) : "memory");
-  else if constexpr (N == 2) asm volatile("st.shared::cluster.v2.u32 [%0], {%1,%2};" ::"r"(p), "r"(v.word[0]), "r"(v.word[1]) : "memory");
-  else { static_assert(N == 4, "1, 2 or 4 floats"); asm volatile("st.shared::cluster.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(p), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3]) : "memory"); }
+  else if constexpr (N == 2)
+    asm volatile("st.shared::cluster.v2.u32 [%0], {%1,%2};" ::"r"(p), "r"(v.word[0]), "r"(v.word[1]) : "memory");
+  else {
+    static_assert(N == 4, "1, 2 or 4 floats");
+    asm volatile("st.shared::cluster.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(p), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]),
+                 "r"(v.word[3])
+                 : "memory");
+  }
 #else
   register_to_shared(own_shared, v);
 #endif
@@ -325,18 +466,31 @@ template <int N> WB_DEVICE void register_to_cluster(float* own_shared, u32 rank,
 // A Barrier in shared memory completes a phase when `arrivals` threads have arrived and the announced bytes have landed.
 typedef u64 Barrier;
 // One thread initialises; then barrier_init_fence by that thread and block_barrier by all, before first use.
-WB_DEVICE void barrier_init(Barrier* barrier, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory"); }
+WB_DEVICE void barrier_init(Barrier* barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
 WB_DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async;" ::: "memory"); }
-WB_DEVICE void barrier_arrive(Barrier* barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory"); }
+WB_DEVICE void barrier_arrive(Barrier* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 // Arrive and announce `bytes` that bulk copies will bring in this phase.
-WB_DEVICE void barrier_arrive_expect(Barrier* barrier, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory"); }
+WB_DEVICE void barrier_arrive_expect(Barrier* barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
 // Wait for the end of the phase of parity `parity` (0 for the first, then 1, 0, ...).
 WB_DEVICE void barrier_wait(Barrier* barrier, u32 parity) {
-  asm volatile("{.reg .pred p; WB_WAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra WB_DONE; bra WB_WAIT; WB_DONE: }" ::"r"(shared_address(barrier)), "r"(parity) : "memory");
+  asm volatile(
+      "{.reg .pred p; WB_WAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra WB_DONE; bra WB_WAIT; WB_DONE: }" ::
+          "r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
 }
 // Copy `bytes` (a multiple of 16; both pointers 16-byte aligned) by the copy engine; completes on `barrier`.
 WB_DEVICE void bulk_global_to_shared(void* shared, const void* global, u32 bytes, Barrier* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
 }
 // Order this thread's ordinary shared accesses before later accesses of the copy engine to the same place.
 WB_DEVICE void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -19,8 +19,8 @@ template <int CHUNKS> WB_DEVICE int swizzle_chunk(int row, int chunk) {
 template <class T_, int ROWS_, int COLS_, bool SWIZZLE = true, int STRIDE_ = COLS_> struct SharedTile {
   typedef T_ T;
   static constexpr int ROWS = ROWS_, COLS = COLS_, STRIDE = STRIDE_;
-  static constexpr int CHUNK = 16 / sizeof(T);              // elements in 16 bytes
-  static constexpr int BYTES = ROWS * STRIDE * sizeof(T);   // of the whole tile
+  static constexpr int CHUNK = 16 / sizeof(T);             // elements in 16 bytes
+  static constexpr int BYTES = ROWS * STRIDE * sizeof(T);  // of the whole tile
   static_assert(STRIDE >= COLS, "rows overlap");
   static_assert(!SWIZZLE || STRIDE % CHUNK == 0, "a swizzled row is a whole number of 16-byte chunks");
   T* base;  // 16-byte aligned; 128-byte aligned if swizzled
@@ -38,13 +38,16 @@ template <class T_, int ROWS_, int COLS_, bool SWIZZLE = true, int STRIDE_ = COL
 // ---------------------------------------------------------------- tile moves (block: THREADS threads, no barrier)
 // Copy a ROWS x COLS tile out of row-major global memory (`stride` elements from row to row) by cp.async of BYTES each.
 // `global`, stride * sizeof(T) and COLS * sizeof(T) are multiples of BYTES. The caller commits and waits.
-template <int THREADS, int BYTES = 16, class Tile> WB_DEVICE void global_to_shared_tile_async(Tile tile, const typename Tile::T* global, i64 stride) {
+template <int THREADS, int BYTES = 16, class Tile> WB_DEVICE void global_to_shared_tile_async(Tile tile,
+                                                                                              const typename Tile::T* global,
+                                                                                              i64 stride) {
   constexpr int N = BYTES / (int)sizeof(typename Tile::T), PER_ROW = Tile::COLS / N, COUNT = Tile::ROWS * PER_ROW;
   static_assert(Tile::COLS % N == 0, "a row is a whole number of copies");
 #pragma unroll
   for (int start = 0; start < COUNT; start += THREADS) {
     const int i = start + thread_index();
-    if (COUNT % THREADS == 0 || i < COUNT) cp_async<BYTES>(tile.at(i / PER_ROW, i % PER_ROW * N), global + (i / PER_ROW) * stride + i % PER_ROW * N);
+    if (COUNT % THREADS == 0 || i < COUNT)
+      cp_async<BYTES>(tile.at(i / PER_ROW, i % PER_ROW * N), global + (i / PER_ROW) * stride + i % PER_ROW * N);
   }
 }
 // The same where only the first `rows` rows and `cols` columns exist; the rest of the tile becomes zero.
@@ -64,10 +67,12 @@ WB_DEVICE void global_to_shared_tile_async(Tile tile, const typename Tile::T* gl
 }
 // Element by element, any alignment and strides (row_stride, col_stride in elements); outside rows x cols zero.
 template <int THREADS, class Tile>
-WB_DEVICE void global_to_shared_tile(Tile tile, const typename Tile::T* global, i64 row_stride, i64 col_stride, int rows, int cols) {
+WB_DEVICE void global_to_shared_tile(Tile tile, const typename Tile::T* global, i64 row_stride, i64 col_stride, int rows,
+                                     int cols) {
   for (int i = thread_index(); i < Tile::ROWS * Tile::COLS; i += THREADS) {
     const int row = i / Tile::COLS, col = i % Tile::COLS;
-    *tile.at(row, col) = row < rows && col < cols ? global[row * row_stride + col * col_stride] : from_f32<typename Tile::T>(0.0f);
+    *tile.at(row, col) =
+        row < rows && col < cols ? global[row * row_stride + col * col_stride] : from_f32<typename Tile::T>(0.0f);
   }
 }
 // Write the first rows x cols elements, N at a time: global, stride and cols are multiples of N (N = 1: anything).
