@@ -144,6 +144,7 @@ class Sampler:
         self, graphs: Sequence[KernelGraph], points: list[FieldPoint], seed: int
     ) -> tuple[list[tuple[list[FieldPoint], FieldTrace]], int]:
         count = 0
+        kind = ""
         for _ in range(MAX_ROUNDS):
             results, fresh = [], True
             for graph in graphs:
@@ -152,6 +153,7 @@ class Sampler:
                 self.arithmetic.take_faults()
                 results.append((outputs, domain.trace))
                 if domain.trace.faults:
+                    kind = domain.trace.faults[0][1].kind
                     count += self._redraw(graph, domain.trace, points)
                     fresh = False
                     break
@@ -159,7 +161,7 @@ class Sampler:
                 return results, count
         raise NotApplicableError(
             f"no inputs found in {MAX_ROUNDS} rounds at which every root and quotient of the programs has a meaning in "
-            f"field pair {self.arithmetic.pair.name}"
+            f"field pair {self.arithmetic.pair.name}: still a {kind}"
         )
 
     def _redraw(self, graph: KernelGraph, trace: FieldTrace, points: list[FieldPoint]) -> int:
@@ -174,7 +176,7 @@ class Sampler:
             mask = np.asarray(fault.mask)
             found = boxes(self._axes, self._sites[key][application], mask, shapes)
             if not found:
-                raise NotApplicableError(f"{fault.kind} in {graph.name or 'a program'} whatever the inputs are")
+                raise NotApplicableError(f"a {fault.kind} in {graph.name or 'a program'} whatever the inputs are")
             for number, parts in found.items():
                 place = marked.setdefault((number, fault.side), np.zeros(shapes[number], dtype=bool))
                 for part in parts:
