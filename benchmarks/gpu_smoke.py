@@ -140,7 +140,14 @@ def check_launch(cupy: Any, torch: Any) -> None:
         elapsed = time.perf_counter() - started
         cupy.cuda.Device().synchronize()
         assert pool.total_bytes() == before
-        return {"call_us": elapsed * 1e3}
+        go = kernel.prepare(x, y, 4.0, 1000)
+        started = time.perf_counter()
+        for _ in range(1000):
+            go()
+        prepared = time.perf_counter() - started
+        cupy.cuda.Device().synchronize()
+        assert bool((y == x * np.float32(4)).all())
+        return {"call_us": elapsed * 1e3, "prepared_us": prepared * 1e3}
 
     def numpy_arrays() -> dict[str, Any]:
         a, b = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,10 +183,25 @@ class LoadedKernel:
         if len(arguments) != len(self.parameters):
             raise LaunchError(f"{self.launch.kernel} takes {len(self.parameters)} arguments, got {len(arguments)}")
         packed = tuple(self._pack(i, p, v) for i, (p, v) in enumerate(zip(self.parameters, arguments, strict=True)))
-        self.launch_packed(packed, stream_pointer(stream, arguments, self._cupy))
+        pointer = stream_pointer(stream, arguments, self._cupy)
+        self.launch_packed(packed, pointer)
+        if not any(isinstance(value, np.ndarray) for value in arguments):
+            return
+        self._cupy.cuda.ExternalStream(pointer).synchronize()
         for index, (parameter, value) in enumerate(zip(self.parameters, arguments, strict=True)):
             if isinstance(value, np.ndarray) and isinstance(parameter, ArrayParameter) and parameter.is_output:
                 value[...] = self._buffers[index].get().view(value.dtype).reshape(value.shape)
+
+    def prepare(self, *arguments: Any, stream: Any = None) -> Callable[[], None]:
+        """Check arguments once and return a function that launches on them; the arrays must stay alive.
+
+        Raises: LaunchError as a call does, and for NumPy arrays, which a call copies.
+        """
+        if any(isinstance(value, np.ndarray) for value in arguments) or len(arguments) != len(self.parameters):
+            raise LaunchError(f"{self.launch.kernel}: prepare takes {len(self.parameters)} arguments on the device")
+        packed = tuple(self._pack(i, p, v) for i, (p, v) in enumerate(zip(self.parameters, arguments, strict=True)))
+        pointer = stream_pointer(stream, arguments, self._cupy)
+        return lambda: self.launch_packed(packed, pointer)
 
     def launch_packed(self, packed: tuple[np.generic, ...], stream: int) -> None:
         """Launch with arguments that are already addresses (uint64) and numbers of the kernel's own types."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,8 +38,15 @@ class FakeDeviceArray:
 
 
 class FakeStream:
+    """A stream; `waited` lists the addresses of those that were waited for."""
+
+    waited: ClassVar[list[int]] = []
+
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr
+
+    def synchronize(self) -> None:
+        self.waited.append(self.ptr)
 
 
 class FakeFunction:

@@ -97,6 +97,23 @@ def test_numpy_arrays_are_copied_to_buffers_that_stay(cupy: FakeCupy) -> None:
         np.testing.assert_array_equal(y, 2 * x)
         np.testing.assert_array_equal(x, np.arange(8).reshape(2, 4) * scale)
     assert len(cupy.buffers) == 2
+    FakeStream.waited.clear()
+    kernel(np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32), 7, 0.0, stream=FakeStream(31))
+    assert FakeStream.waited == [31]  # before the copy back
+
+
+def test_a_prepared_launch_checks_once(cupy: FakeCupy) -> None:
+    kernel = LoadedKernel(compiled(), LaunchShape(**SHAPE), PARAMETERS)
+    x, y = device_arrays()
+    go = kernel.prepare(x, y, 7, 0.0, stream=3)
+    assert len(x.streams) == 1
+    for _ in range(3):
+        go()
+    assert [call[4] for call in cupy.raw.kernel.launches] == [3, 3, 3]
+    assert len(x.streams) == 1
+    for arguments in ((x, y, 7), (np.zeros((2, 4), np.float32), y, 7, 0.0)):
+        with pytest.raises(LaunchError, match="4 arguments on the device"):
+            kernel.prepare(*arguments)
 
 
 X, Y = np.zeros((2, 4), np.float32), np.zeros((2, 4), np.float32)

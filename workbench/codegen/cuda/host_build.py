@@ -77,7 +77,7 @@ def run_compiler(command: Sequence[str], what: str) -> None:
 
 
 def build_runtime(compiler: str, cache_store: ContentCache, flags: Sequence[str]) -> Path:
-    """Return the object file of the host runtime, compiled at most once for a compiler and flags."""
+    """Return the object file of the host runtime, compiled at most once for a compiler and its flags."""
     folder = resources.files(__package__)
     texts = [(folder / name).read_text(encoding="utf-8") for name in RUNTIME_FILES]
     name = f"runtime-{content_hash(compiler_version(compiler), *flags, *texts)}.o"
@@ -104,16 +104,17 @@ def build_for_host(
     compiler: str = "g++",
     cache_folder: Path | None = None,
     flags: Sequence[str] = (),
+    portable_fibers: bool = False,
 ) -> HostProgram:
     """Return the program that runs `kernel` of `source` on the host.
 
-    `instrument`: check every memory access, not only those of intrinsics. `flags`: more compiler flags for the kernel
-    and the runtime (-DWB_UCONTEXT: portable fibers).
+    `instrument`: check every memory access, not only those of intrinsics. `flags`: more compiler flags for the kernel.
+    `portable_fibers`: switch threads by ucontext also where there is a faster way (x86-64).
     Raises: HostCompileError when there is no compiler, or with its complaint.
     """
     path = find_compiler(compiler)
     store = ContentCache(cache_folder or user_cache_folder("host"))
-    runtime = build_runtime(path, store, flags)
+    runtime = build_runtime(path, store, ["-DWB_UCONTEXT"] if portable_fibers else [])
     kernel_flags = [*FLAGS, KERNEL_LEVEL, *KERNEL_FLAGS, *(INSTRUMENT_FLAGS if instrument else ()), *flags]
     key = f"kernel-{content_hash(runtime.name, source, kernel, *kernel_flags)}"
     described = store.load(f"{key}.txt")

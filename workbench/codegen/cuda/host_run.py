@@ -36,6 +36,8 @@ class HostOptions:
     races: look for accesses that no barrier orders.
     keep: indices of writable arguments whose contents the kernel reads; all others are filled with NaN bits first.
     timeout_s: then the run is ended and reported.
+    flags: more compiler flags, such as -DROWS=16.
+    portable_fibers: switch threads by ucontext, also where there is a faster way.
     cache_folder: where built programs are kept; None for the user's cache.
     """
 
@@ -46,6 +48,7 @@ class HostOptions:
     timeout_s: float = 60.0
     compiler: str = "g++"
     flags: tuple[str, ...] = ()
+    portable_fibers: bool = False
     cache_folder: Path | None = None
 
 
@@ -180,6 +183,7 @@ def run_on_host(
         compiler=options.compiler,
         cache_folder=options.cache_folder,
         flags=options.flags,
+        portable_fibers=options.portable_fibers,
     )
     lines, data = pack_arguments(program.parameters, arguments, launch.kernel, options.keep)
     numbers = [*launch.grid, launch.threads, *launch.cluster, launch.shared_bytes, options.seed]

@@ -107,5 +107,5 @@ def test_roundings_of_the_reference() -> None:
 @pytest.mark.parametrize("name", ["matmul f16 100x136x200", "matmul float 70x68x100", "clusters", "bulk copies"])
 def test_portable_fibers_agree(name: str, host_cache: Path) -> None:
     case: IntrinsicCase = CASES[name]
-    options = HostOptions(seed=3, keep=case.keep, cache_folder=host_cache, flags=("-DWB_UCONTEXT",))
+    options = HostOptions(seed=3, keep=case.keep, cache_folder=host_cache, portable_fibers=True)
     assert case.complaint(run_on_host(case.source, case.launch, case.arguments, options).outputs) == ""
