@@ -211,3 +211,11 @@ class WorkerError(WorkbenchError, RuntimeError):
 
 class DrawingError(WorkbenchError, RuntimeError):
     """A picture cannot be drawn: no drawing program, or it refuses the graph."""
+
+
+class BudgetError(WorkbenchError, RuntimeError):
+    """An exact computation was stopped because it outgrew its budget (terms, expressions, cells, seconds)."""
+
+
+class NowhereDefinedError(WorkbenchError, ArithmeticError):
+    """An expression has a value at almost no real point: it divides by zero, or takes the root of a negative number."""
