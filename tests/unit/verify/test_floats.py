@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from workbench.ugraph import value as op
 from workbench.ugraph.tracing import trace
-from workbench.verify.floats import compare_real, draw_inputs
+from workbench.ugraph.value import Value
+from workbench.verify.floats import FloatCheck, compare_real, draw_inputs
+
+Program = Callable[..., Value]
 
 
-def check(left, right, **shapes):  # type: ignore[no-untyped-def]
+def check(left: Program, right: Program, **shapes: tuple[int, ...]) -> FloatCheck:
     return compare_real(trace(left, **shapes), trace(right, **shapes), np.random.default_rng(0))
 
 
