@@ -73,10 +73,13 @@ def test_the_cache(tmp_path: Path, cubin_cache: Path, monkeypatch: pytest.Monkey
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(compile_module, "run_nvrtc", fail)
-    started = time.perf_counter()
-    second = compile_cubin(MATMUL.source, cache_folder=tmp_path)
-    assert second.is_cached
-    assert time.perf_counter() - started < 0.02
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        second = compile_cubin(MATMUL.source, cache_folder=tmp_path)
+        seconds.append(time.perf_counter() - started)
+        assert second.is_cached
+    assert min(seconds) < 0.02
     assert (second.cubin, second.kernels, second.log, second.path) == (
         first.cubin,
         first.kernels,
