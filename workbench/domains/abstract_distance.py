@@ -22,7 +22,7 @@ from itertools import product
 from workbench.domains.abstract_embedding import Embeddings, OpenedPolynomial, View
 from workbench.domains.abstract_lattice import Element, flatten, peel, zero_monomial
 from workbench.domains.abstract_normal_form import Algebra
-from workbench.domains.abstract_tables import UNIT, Monomial, UndecidedError
+from workbench.domains.abstract_tables import FIELD_BITS, UNIT, Monomial, UndecidedError
 
 FAR = 99  # no subexpression
 Distances = tuple[int, int, int]  # to the region itself, to some of its summands, to some factor of it
@@ -85,7 +85,7 @@ class Region:
         places: the crossings.
         lattices: (view, elements, steps after the maximum) of every maximum in it.
         inner_bound: every axis bound anywhere inside, without copies.
-        undecided: its form was given up; everything may be in it.
+        undecided: everything may be in it that its count allows; a count of -1 allows all.
     """
 
     opened: OpenedPolynomial
@@ -109,22 +109,29 @@ class DistanceTables:
         self.costs = costs or StepCosts()
         self.embeddings = Embeddings(algebra)
         self.regions: dict[int, Region] = {}
+        self._maxima: dict[int, bool] = {}
 
     # ----------------------------------------------------------------------------------------------------- queries
     def distances(self, region: Region, p: int) -> Distances:
         """Return the three distances of a polynomial from a region."""
         found = region.known.get(p)
         if found is None:
-            found = region.known[p] = self._distances(region, p)
+            try:
+                found = self._distances(region, p)
+            except UndecidedError:
+                found = _HERE
+            region.known[p] = found
         return found
 
     def _distances(self, region: Region, p: int) -> Distances:
         algebra = self.algebra
-        if p == region.opened.polynomial or region.undecided:
+        if p == region.opened.polynomial:
             return _HERE
         guard = algebra.guard
         if ((region.count | guard) - algebra.count[p]) & guard != guard:
             return _FAR
+        if region.undecided:
+            return _HERE
         best = self.linear(region, p)
         mask = algebra.mask[p]
         if self._is_number(p):  # x / c is held as x * (1/c): a constant may be one step away wherever it is counted
@@ -197,44 +204,79 @@ class DistanceTables:
         return not a.den and a.quotient == UNIT and a.root == UNIT and all(map(self.algebra.is_number, a.num))
 
     def _in_lattice(self, p: int, elements: Sequence[Element]) -> bool:
-        """Return whether a polynomial that has a maximum among its summands may become the maximum of the elements."""
+        """Return whether a polynomial with a maximum among its summands may become the maximum of the elements.
+
+        Only counts decide: constants may be multiplied in, and elements split in more than one way.
+        """
         algebra = self.algebra
         if all(peel(algebra, m) is None for m in algebra.polynomials[p]):
             return False
-        try:
-            own = flatten(algebra, p)
-        except UndecidedError:
-            return True
-        for bound, body in own:
-            if not any(
-                not algebra.base_mask(bound) & ~algebra.base_mask(other)
-                and not Counter(algebra.polynomials[body]) - Counter(algebra.polynomials[q])
-                for other, q in elements
-            ):
-                return False
-        return True
+        budgets = [algebra.element_count(*element) for element in elements]
+        return all(
+            any(algebra.fits(algebra.element_count(*element), budget) for budget in budgets)
+            for element in flatten(algebra, p)
+        )
+
+    def _has_maximum(self, p: int) -> bool:
+        """Return whether there is a maximum anywhere in a polynomial."""
+        found = self._maxima.get(p)
+        if found is None:
+            found = self._maxima[p] = any(map(self._monomial_has_maximum, self.algebra.polynomials[p]))
+        return found
+
+    def _monomial_has_maximum(self, m: int) -> bool:
+        a = self.algebra.monomials[m]
+        inner = [p for p in (a.quotient, a.root) if p != UNIT]
+        return any(map(self._has_maximum, inner)) or any(map(self._atom_has_maximum, a.num + a.den))
+
+    def _atom_has_maximum(self, atom: int) -> bool:
+        a = self.algebra.atoms[atom]
+        match a.kind:
+            case "max":
+                return True
+            case "exp" | "sum":
+                return self._monomial_has_maximum(a.ref)
+            case "sqrt":
+                return self._atom_has_maximum(a.ref)
+            case "apply":
+                return any(map(self._has_maximum, a.refs))
+        return False
 
     # --------------------------------------------------------------------------------------------------- compiling
     def region(self, p: int) -> Region:
         """Return the compiled region of a polynomial."""
         found = self.regions.get(p)
         if found is None:
-            found = self.regions[p] = self._compile(p)
+            try:
+                found = self._compile(p)
+            except UndecidedError:
+                found = Region(OpenedPolynomial(p, (), (), (), True), -1, undecided=True)
+            self.regions[p] = found
         return found
 
+    def budget(self, p: int) -> int:
+        """Return the counts a subexpression may have.
+
+        A constant that a maximum was taken out of stood in each of its summands, so with a maximum any number will do.
+        """
+        algebra = self.algebra
+        count = algebra.count[p]
+        if self._has_maximum(p):
+            for key in algebra.feature_counts(count):
+                if isinstance(key, tuple) and key[0] == "constant":
+                    count |= algebra.feature(key) * ((1 << FIELD_BITS - 1) - 1)
+        return count
+
     def _compile(self, p: int) -> Region:
-        opened = self.embeddings.open(p)
-        region = Region(opened, self.algebra.count[p])
+        opened = self.embeddings.open(p, counts=not self._has_maximum(p))
+        region = Region(opened, self.budget(p))
         unique: dict[tuple[object, ...], Place] = {}
         for view in opened.views:
             region.inner_bound |= self.algebra.base_mask(view.bound)
-            try:
-                for place in self._places(region, view):
-                    child = place.child.opened.polynomial
-                    unique.setdefault((place.label, child, place.exact, place.follows, place.axes), place)
-                    region.inner_bound |= place.child.inner_bound
-            except UndecidedError:
-                region.undecided = True
+            for place in self._places(region, view):
+                child = place.child.opened.polynomial
+                unique.setdefault((place.label, child, place.exact, place.follows, place.axes), place)
+                region.inner_bound |= place.child.inner_bound
         region.places = list(unique.values())
         return region
 
@@ -296,19 +338,28 @@ class DistanceTables:
             outside = algebra.divide_monomials(cofactor, scale)
             itself = algebra.multiply_monomials(scale, algebra.monomial(Monomial((atom,))))
             added: Counter[int] = Counter()
+            multiplicity = region.opened.multiplicity
+            is_simple = True
             for other in region.opened.views:
-                if other.bound == view.bound:
-                    summand = algebra.divide_monomials(other.body, outside)
+                summand = algebra.divide_monomials(other.body, outside)
+                if other.owner != view.owner:
+                    is_simple = is_simple and other.bound == view.bound
                     if summand >= 0:
-                        added[summand] += region.opened.multiplicity[other.owner]
-            added[itself] -= 1
+                        added[summand] += multiplicity[other.owner]
+            added[itself] += multiplicity[view.owner] - 1
+            follows: Distances = (0, 0, 0) if outside == UNIT else (1, 1, 0)
             zero = zero_monomial(algebra)
             elements = []
             for bound, q in algebra.atoms[atom].elements:
                 scaled = [algebra.multiply_monomials(scale, m) for m in algebra.polynomials[q] if m != zero]
-                body = [*scaled, *added.elements()]
-                elements.append((bound, algebra.polynomial(body or [zero])))
-            follows: Distances = (0, 0, 0) if outside == UNIT else (1, 1, 0)
+                elements.append((bound, algebra.polynomial([*scaled, *added.elements()] or [zero])))
+            is_simple = is_simple and not any(
+                self._has_maximum(q) or (bound | algebra.mask[q]) & algebra.copy_mask for bound, q in elements
+            )
+            if not is_simple:  # maxima within maxima can be written in too many ways: only the counts decide
+                child = Region(OpenedPolynomial(-1, (), (), (), True), region.count, undecided=True)
+                yield Place("max", view, child, _FAR, SUMMANDS, (0, 0, 0), 0, self.costs.crossing.get("max", 1), 0)
+                continue
             region.lattices.append((view, elements, follows))
             for _, q in elements:
                 yield self._new_place("max", view, self.region(q), _FAR, SUMMANDS, follows)

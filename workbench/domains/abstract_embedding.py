@@ -66,11 +66,11 @@ class Embeddings:
         """Keep the algebra."""
         self.algebra = algebra
 
-    def open(self, p: int) -> OpenedPolynomial:
-        """Return the polynomial opened."""
+    def open(self, p: int, *, counts: bool = True) -> OpenedPolynomial:
+        """Return the polynomial opened; without `counts` its monomials are not compared by counts first."""
         algebra = self.algebra
         distinct = Counter(algebra.polynomials[p])
-        views = tuple(view for owner, m in enumerate(distinct) for view in self._views(owner, m))
+        views = tuple(view for owner, m in enumerate(distinct) for view in self._views(owner, m, counts))
         extents = any(
             algebra.atoms[atom].kind == "extent" for view in views for atom in algebra.monomials[view.body].num
         )
@@ -200,12 +200,12 @@ class Embeddings:
                 results |= self._with_extents_summed({(rest, own | bit, names)})
         return results
 
-    def _views(self, owner: int, m: int) -> list[View]:
+    def _views(self, owner: int, m: int, counts: bool) -> list[View]:
         """Return the monomial opened; once for every choice of which copy of an axis bears the axis' own name."""
         algebra = self.algebra
         bound, body = algebra.open_sums(m)
         present = bound | algebra.monomial_mask[body]
-        count = algebra.monomial_count[m]
+        count = algebra.monomial_count[m] if counts else -1
         groups: dict[int, list[int]] = {}
         for bit in bits_of(present & algebra.copy_mask):
             groups.setdefault(algebra.base(bit), []).append(bit)

@@ -43,9 +43,8 @@ def max_over(algebra: Algebra, p: int, axis: int) -> int:
         return p
     elements = []
     for bound, body in flatten(algebra, algebra.polynomial(varies)):
-        if bound & axis:
-            raise UndecidedError("a maximum along an axis that the operand already binds")
-        elements.append((bound | (axis if algebra.mask[body] & axis else 0), body))
+        own, q = algebra.element_apart(bound, body, axis)
+        elements.append((own | (axis if algebra.mask[q] & axis else 0), q))
     return algebra.polynomial([*fixed, *algebra.polynomials[join(algebra, elements)]])
 
 
@@ -79,19 +78,26 @@ def flatten(algebra: Algebra, p: int) -> list[Element]:
             plain.append(m)
         else:
             factor, elements = peeled
-            choices.append([(bound, algebra.scale(factor, q)) for bound, q in elements])
+            choices.append([(bound, scale_element(algebra, factor, q)) for bound, q in elements])
     result: list[Element] = []
     for choice in itertools.product(*choices):
+        taken = algebra.mask[p]
+        for own, q in choice:
+            taken |= algebra.mask[q] & ~own
         bound, body = 0, list(plain)
         for own, q in choice:
-            if own & (bound | algebra.mask[q] & ~own) or any(own & algebra.monomial_mask[m] for m in plain):
-                raise UndecidedError("a maximum along an axis that varies outside it too")
+            own, q = algebra.element_apart(own, q, taken | bound)
             bound |= own
             body.extend(m for m in algebra.polynomials[q] if m != zero_monomial(algebra))
         if len(result) >= algebra.max_terms:
             raise UndecidedError(f"a maximum of more than {algebra.max_terms} elements")
         result.append((bound, _sum_or_zero(algebra, body)))
     return result
+
+
+def scale_element(algebra: Algebra, factor: int, p: int) -> int:
+    """Return a positive constant times the polynomial of an element; times 0 it is 0."""
+    return p if algebra.polynomials[p] == (zero_monomial(algebra),) else algebra.scale(factor, p)
 
 
 def peel(algebra: Algebra, m: int) -> tuple[int, tuple[Element, ...]] | None:
@@ -108,15 +114,15 @@ def peel(algebra: Algebra, m: int) -> tuple[int, tuple[Element, ...]] | None:
 
 def join(algebra: Algebra, elements: list[Element]) -> int:
     """Return the polynomial that is the maximum of elements."""
-    distinct = sorted({(bound & algebra.mask[p], p) for bound, p in elements})
+    distinct = sorted({algebra.canonical_element(bound, p) for bound, p in elements})
     if len(distinct) == 1:
         return _join_one(algebra, *distinct[0])
-    bound = 0
     common = Counter(algebra.polynomials[distinct[0][1]])
     for own, p in distinct:
-        bound |= own
-        common &= Counter(algebra.polynomials[p])
-    shared = [m for m in common.elements() if not algebra.monomial_mask[m] & bound and m != zero_monomial(algebra)]
+        common &= Counter(
+            {m: n for m, n in Counter(algebra.polynomials[p]).items() if not algebra.monomial_mask[m] & own}
+        )
+    shared = [m for m in common.elements() if m != zero_monomial(algebra)]
     rests = [(own, _without(algebra, p, Counter(shared))) for own, p in distinct]
     return algebra.polynomial([*shared, _maximum_monomial(algebra, rests)])
 
@@ -160,7 +166,7 @@ def _maximum_monomial(algebra: Algebra, elements: list[Element]) -> int:
             )
             for own, p in elements
         ]
-    atom = algebra.atom(Atom("max", elements=tuple(sorted(elements))))
+    atom = algebra.atom(Atom("max", elements=tuple(sorted(algebra.canonical_element(*e) for e in elements))))
     return algebra.multiply_monomials(factor, algebra.monomial(Monomial((atom,))))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from workbench.domains.abstract_tables import UNIT, Atom, Monomial, Renaming, Tables, UndecidedError, bits_of
@@ -353,32 +353,48 @@ class Polynomials(Tables):
         for atom in sums:
             outer |= self.atom_mask[atom]
         for atom in sums:
-            own, inner = self._rename_apart(self.atoms[atom].bound, self.atoms[atom].ref, bound | outer)
+            own, inner = self._sum_apart(self.atoms[atom], bound | outer)
             bound |= own
             body = self.multiply_monomials(body, inner)
         return bound, body
 
-    def _rename_apart(self, bound: int, body: int, taken: int) -> tuple[int, int]:
-        """Return a bound monomial with those bound axes that are taken renamed to fresh copies."""
+    def _sum_apart(self, atom: Atom, taken: int) -> tuple[int, int]:
+        return self._apart(atom.bound, atom.ref, taken, self.monomial_mask, self.rename_monomial)
+
+    def close_sum(self, bound: int, body: int) -> int:
+        """Return the sum atom over the bound axes of a monomial, their copies named canonically."""
+        bound, body = self._canonical(bound, body, self.monomial_mask, self.rename_monomial)
+        return self.atom(Atom("sum", ref=body, bound=bound))
+
+    def canonical_element(self, bound: int, p: int) -> tuple[int, int]:
+        """Return an element of a maximum with the copies of its bound axes named canonically."""
+        return self._canonical(bound & self.mask[p], p, self.mask, self.rename)
+
+    def element_apart(self, bound: int, p: int, taken: int) -> tuple[int, int]:
+        """Return an element of a maximum with those bound axes that are taken renamed to fresh copies."""
+        return self._apart(bound, p, taken, self.mask, self.rename)
+
+    def _apart(
+        self, bound: int, body: int, taken: int, masks: Sequence[int], rename: Callable[[int, Renaming], int]
+    ) -> tuple[int, int]:
+        """Return a bound body with those bound axes that are taken renamed to fresh copies."""
         clash = bound & taken
         if not clash:
             return bound, body
-        taken |= bound | self.monomial_mask[body]
+        taken |= bound | masks[body]
         renaming = []
         for bit in bits_of(clash):
             new = self.fresh_copy(bit, taken)
             taken |= new
             renaming.append((bit, new))
             bound ^= bit | new
-        return bound, self.rename_monomial(body, tuple(renaming))
+        return bound, rename(body, tuple(renaming))
 
-    def close_sum(self, bound: int, body: int) -> int:
-        """Return the sum atom over the bound axes of a monomial, their copies named canonically."""
-        bound, body = self._canonical_copies(bound, body)
-        return self.atom(Atom("sum", ref=body, bound=bound))
-
-    def _canonical_copies(self, bound: int, body: int) -> tuple[int, int]:
-        free = self.monomial_mask[body] & ~bound
+    def _canonical(
+        self, bound: int, body: int, masks: Sequence[int], rename: Callable[[int, Renaming], int]
+    ) -> tuple[int, int]:
+        """Return a bound body whose bound axes are the smallest copies that are not free in it."""
+        free = masks[body] & ~bound
         if not (bound | free) & self.copy_mask:
             return bound, body
         groups: dict[int, list[int]] = {}
@@ -393,9 +409,8 @@ class Polynomials(Tables):
                 targets.setdefault(base, []).append(bit)
         if math.prod(math.factorial(len(members)) for members in groups.values()) > MAX_COPY_ORDERS:
             raise UndecidedError("the canonical names of many equally named bound axes")
-        orders = itertools.product(*(itertools.permutations(members) for members in groups.values()))
         best = -1
-        for order in orders:
+        for order in itertools.product(*(itertools.permutations(members) for members in groups.values())):
             pairs = [
                 (bit, new)
                 for base, members in zip(groups, order, strict=True)
@@ -403,7 +418,7 @@ class Polynomials(Tables):
                 if bit != new
             ]
             # The candidates are the same for every naming of the same sum, and so is the least of their ids.
-            candidate = self.rename_monomial(body, tuple(pairs))
+            candidate = rename(body, tuple(pairs))
             best = candidate if best < 0 else min(best, candidate)
         new_bound = 0
         for members in targets.values():
@@ -459,10 +474,7 @@ class Polynomials(Tables):
                 return self.atom(atom._replace(refs=tuple(self.rename(p, renaming) for p in atom.refs)))
             case "sum":
                 free = tuple((bit, new) for bit, new in renaming if not atom.bound & bit)
-                taken = 0
-                for bit, new in free:
-                    taken |= bit | new
-                bound, body = self._rename_apart(atom.bound, atom.ref, taken)
+                bound, body = self._sum_apart(atom, _names(free))
                 return self.close_sum(bound, self.rename_monomial(body, free))
             case "max":
                 return self._rename_max(atom, renaming)
@@ -472,10 +484,16 @@ class Polynomials(Tables):
         elements = []
         for bound, p in atom.elements:
             free = tuple((bit, new) for bit, new in renaming if not bound & bit)
-            if bound & sum(new for _, new in free if self.mask[p]):
-                raise UndecidedError("renaming an axis into one that a maximum binds")
-            elements.append((bound, self.rename(p, free)))
+            own, body = self.element_apart(bound, p, _names(free))
+            elements.append(self.canonical_element(own, self.rename(body, free)))
         return self.atom(atom._replace(elements=tuple(sorted(elements))))
 
     def _touches(self, mask: int, renaming: Renaming) -> bool:
         return any(mask & bit for bit, _ in renaming)
+
+
+def _names(renaming: Renaming) -> int:
+    mask = 0
+    for bit, new in renaming:
+        mask |= bit | new
+    return mask

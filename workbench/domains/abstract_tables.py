@@ -206,7 +206,9 @@ class Tables:
                 return sum(atom.refs), self.feature(("symbol", atom.name, bases)), 1, False
             case "constant":  # x / c is held as x * (1/c): both count as the same leaf
                 number = Fraction(atom.name)
-                return 0, self.feature(("constant", 1 / number if 0 < abs(number) < 1 else number)), 1, False
+                if not number:  # stands for an empty element of a maximum too, which must count as nothing
+                    return 0, 0, 1, False
+                return 0, self.feature(("constant", 1 / number if abs(number) < 1 else number)), 1, False
             case "size" | "extent" | "peak":
                 refs = tuple(self.base(bit) for bit in atom.refs)
                 return 0, self.feature((atom.kind, ref, refs)), 1, False
@@ -221,14 +223,19 @@ class Tables:
                 weight = self.monomial_weight[ref] + atom.bound.bit_count()
                 return self.monomial_mask[ref] & ~atom.bound, count, weight, self.monomial_frozen[ref]
         polynomials = [(atom.bound, p) for p in atom.refs] or list(atom.elements)
-        name = ("apply", atom.name) if atom.kind == "apply" else atom.kind
-        mask, count, weight, frozen = 0, self.feature(name), 1, False
+        mask, count, weight, frozen = 0, 0, 1, False
+        if atom.kind == "apply":  # a maximum itself does not count: two that are joined are one
+            count = self.feature(("apply", atom.name))
         for bound, p in polynomials:
             mask |= self.mask[p] & ~bound
-            count += self.count[p] + self._bound_count("max", bound)
+            count += self.element_count(bound, p)
             weight += self.weight[p] + bound.bit_count()
             frozen = frozen or self.frozen[p]
         return mask, count, weight, frozen
+
+    def element_count(self, bound: int, p: int) -> int:
+        """Return the feature count of max_B p."""
+        return self.count[p] + self._bound_count("max", bound)
 
     def _bound_count(self, kind: str, bound: int) -> int:
         return sum(self.feature((kind, self.base(bit))) for bit in bits_of(bound))
