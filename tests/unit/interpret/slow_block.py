@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from math import ceil
+from typing import Any
 
 import numpy as np
 
 from workbench.ugraph.nodes import Accumulator, InputIterator, OpNode, RunningMax, ThreadNode
 
-SIMPLE = {
+SIMPLE: dict[str, Callable[..., Any]] = {
     "matmul": np.matmul,
     "add": np.add,
     "sub": np.subtract,
@@ -27,7 +29,7 @@ SIMPLE = {
 }
 
 
-def span(extent, cuts):
+def span(extent: Any, cuts: Any) -> Any:
     """Return (start, stop) of the part that `cuts` [(index, count), ...] single out, each part ceil(length / count)."""
     start, stop, nominal = 0, extent, extent
     for index, count in cuts:
@@ -38,7 +40,7 @@ def span(extent, cuts):
     return start, stop
 
 
-def run_operator(node, xs):
+def run_operator(node: Any, xs: Any) -> Any:
     attributes = dict(node.attributes)
     if node.op in SIMPLE:
         return [SIMPLE[node.op](*xs)]
@@ -64,11 +66,13 @@ def run_operator(node, xs):
     raise NotImplementedError(node.op)
 
 
-def run_block(block, operands):
+def run_block(block: Any, operands: Any) -> Any:
     """Return the results of a block graph on float64 arrays."""
     outputs = [np.full(shape, np.nan) for shape in block.result_shapes]
     for cell in itertools.product(*(range(count) for count in block.grid_dims)):
-        after, folds, running = {}, {}, {}
+        after: dict[str, Any] = {}
+        folds: dict[str, list[Any]] = {}
+        running: dict[str, Any] = {}
         for step in range(block.forloop_range):
             env = {}
             for node in block.nodes:
@@ -116,14 +120,14 @@ def run_block(block, operands):
     return outputs
 
 
-def run_thread(node, xs):
+def run_thread(node: Any, xs: Any) -> Any:
     env = {t.name: x for t, x in zip(node.graph.inputs, xs, strict=True)}
     for inner in node.graph.nodes:
         env[inner.results[0].name] = run_operator(inner, [env[name] for name in inner.operands])[0]
     return env[node.graph.output]
 
 
-def fold(node, steps):
+def fold(node: Any, steps: Any) -> Any:
     kind = node.kind.value
     xs = [x for x, _ in steps]
     if kind == "sum":

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.unit.interpret.test_field import program, split_attention
@@ -11,7 +13,7 @@ from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 
 
-def cones_of_output(graph: KernelGraph):
+def cones_of_output(graph: KernelGraph) -> Any:
     axes = ConeAxes.of(graph)
     domain = ConeDomain(axes)
     return axes, walk(graph, axes.inputs(graph), domain)[0]
@@ -34,19 +36,19 @@ def check_by_perturbation(graph: KernelGraph) -> None:
                     assert not (changed & ~inside).any()
 
 
-def test_cones_hold_what_perturbation_finds():
+def test_cones_hold_what_perturbation_finds() -> None:
     check_by_perturbation(program(lambda X, W: op.rms_norm(X) @ W, X=(3, 4), W=(4, 2)))
     check_by_perturbation(program(lambda X, Y: op.concat(X, op.softmax(Y, axis=0), axis=-1), X=(3, 2), Y=(3, 4)))
     check_by_perturbation(split_attention(2, 2, 3, 6, 3, 2))
 
 
-def test_rows_stay_apart():
+def test_rows_stay_apart() -> None:
     graph = program(lambda X, W: op.rms_norm(X) @ W, X=(3, 4), W=(4, 2))
     _, cones = cones_of_output(graph)
     assert cones.bounds[0][:, 0].tolist() == cones.bounds[1][:, 0].tolist() == [0, 1, 2]
 
 
-def test_boxes_name_the_rows_of_a_radicand_at_both_levels():
+def test_boxes_name_the_rows_of_a_radicand_at_both_levels() -> None:
     shapes = {"X": (6, 8), "W": (8, 4)}
     plain = program(lambda X, W: op.rms_norm(X, eps=0) @ W, **shapes)
     k = KernelBuilder()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,12 +12,12 @@ from workbench.ugraph import value as op
 from workbench.ugraph.builder import KernelBuilder
 
 
-def arithmetic(name="w31", seed=0):
+def arithmetic(name: Any = "w31", seed: Any = 0) -> Any:
     pair = field_pair(name)
     return FieldArithmetic(pair, pair.random_omega(np.random.default_rng(seed)))
 
 
-def points(graph, pair, seed=0, real=False):
+def points(graph: Any, pair: Any, seed: Any = 0, real: Any = False) -> Any:
     rng = np.random.default_rng(seed)
     return [
         FieldPoint(random_elements(rng, t.shape, pair), rng.standard_normal(t.shape) if real else None)
@@ -23,7 +25,7 @@ def points(graph, pair, seed=0, real=False):
     ]
 
 
-def agree(a, b, name="w31", seed=0, real=False, squares=False):
+def agree(a: Any, b: Any, name: Any = "w31", seed: Any = 0, real: Any = False, squares: Any = False) -> Any:
     """Return the share of elements that agree (on p) at one random point; elements with faults left out."""
     f = arithmetic(name, seed)
     inputs = points(a, f.pair, seed, real)
@@ -32,22 +34,22 @@ def agree(a, b, name="w31", seed=0, real=False, squares=False):
     return min(float(1 - f.differs(x.residues, y.residues).mean()) for x, y in zip(left, right, strict=True))
 
 
-def program(fn, **shapes):
+def program(fn: Any, **shapes: Any) -> Any:
     k = KernelBuilder()
     out = fn(**{name: k.input(name, shape) for name, shape in shapes.items()})
     k.output(*(out if isinstance(out, tuple) else (out,)))
     return k.build()
 
 
-def attention(g=2, rows=3, d=5, ctx=12):
-    def fn(Q, K, V):
+def attention(g: Any = 2, rows: Any = 3, d: Any = 5, ctx: Any = 12) -> Any:
+    def fn(Q: Any, K: Any, V: Any) -> Any:
         e = op.exp(Q @ K)
         return (e @ V) / op.sum(e)
 
     return program(fn, Q=(g, rows, d), K=(g, d, ctx), V=(g, ctx, d))
 
 
-def split_attention(g=2, rows=3, d=5, ctx=12, splits=3, loop=2):
+def split_attention(g: Any = 2, rows: Any = 3, d: Any = 5, ctx: Any = 12, splits: Any = 3, loop: Any = 2) -> Any:
     k = KernelBuilder()
     Q, K, V = k.input("Q", (g, rows, d)), k.input("K", (g, d, ctx)), k.input("V", (g, ctx, d))
     b = k.block(Q, K, V, grid=(g, splits), loop=loop)
@@ -64,23 +66,23 @@ def split_attention(g=2, rows=3, d=5, ctx=12, splits=3, loop=2):
 
 
 @pytest.mark.parametrize("name", ["w20", "w31", "w61"])
-def test_split_attention_equals_attention_in_every_working_pair(name):
+def test_split_attention_equals_attention_in_every_working_pair(name: Any) -> None:
     assert agree(attention(), split_attention(), name) == 1.0
 
 
-def test_ragged_split_attention_equals_attention():
+def test_ragged_split_attention_equals_attention() -> None:
     assert agree(attention(ctx=13), split_attention(ctx=13, splits=3, loop=2)) == 1.0
 
 
-def test_wrong_merge_is_seen():
-    def unnormalised(Q, K, V):
+def test_wrong_merge_is_seen() -> None:
+    def unnormalised(Q: Any, K: Any, V: Any) -> Any:
         return op.softmax(Q @ K) @ V + op.softmax(Q @ K) @ V
 
     wrong = program(unnormalised, Q=(2, 3, 5), K=(2, 5, 12), V=(2, 12, 5))
     assert agree(attention(), wrong) < 0.01
 
 
-def test_second_exp_is_opaque_and_equal_to_itself_only():
+def test_second_exp_is_opaque_and_equal_to_itself_only() -> None:
     twice = program(lambda X: op.exp(op.exp(X)), X=(3, 4))
     f = arithmetic()
     domain = FieldDomain(f, seed=3)
@@ -94,7 +96,7 @@ def test_second_exp_is_opaque_and_equal_to_itself_only():
     assert f.differs(first.residues, third.residues).all()
 
 
-def test_piecewise_identities_hold_in_the_cell_of_the_float_coordinate():
+def test_piecewise_identities_hold_in_the_cell_of_the_float_coordinate() -> None:
     left = program(lambda X: op.relu(X) - op.relu(-X), X=(30,))
     right = program(lambda X: X * 1, X=(30,))
     assert agree(left, right, real=True) == 1.0
@@ -105,13 +107,13 @@ def test_piecewise_identities_hold_in_the_cell_of_the_float_coordinate():
         agree(left, right)
 
 
-def test_maximum_over_an_axis_and_running_maximum():
+def test_maximum_over_an_axis_and_running_maximum() -> None:
     safe = program(lambda X: op.exp(X - op.max(X)) / op.sum(op.exp(X - op.max(X))), X=(4, 6))
     plain = program(lambda X: op.exp(X) / op.sum(op.exp(X)), X=(4, 6))
     assert agree(safe, plain, real=True) == 1.0
 
 
-def test_composites_equal_their_hand_expansion():
+def test_composites_equal_their_hand_expansion() -> None:
     silu = program(lambda X: op.silu(X), X=(5, 5))
     hand = program(lambda X: X / (1 + op.exp(-X)), X=(5, 5))
     assert agree(silu, hand) == 1.0

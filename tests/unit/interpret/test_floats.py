@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from workbench.ugraph import value as op
 from workbench.ugraph.builder import KernelBuilder, ThreadBuilder
 
 
-def against_slow(graph, seed=0, scale=0.5):
+def against_slow(graph: Any, seed: Any = 0, scale: Any = 0.5) -> Any:
     rng = np.random.default_rng(seed)
     inputs = [scale * rng.standard_normal(t.shape) for t in graph.inputs]
     (node,) = graph.nodes
@@ -24,7 +26,9 @@ def against_slow(graph, seed=0, scale=0.5):
     return inputs
 
 
-def rms_linear(batch=6, hidden=24, out=20, grid=(4,), loop=3, split_rows=None):
+def rms_linear(
+    batch: Any = 6, hidden: Any = 24, out: Any = 20, grid: Any = (4,), loop: Any = 3, split_rows: Any = None
+) -> Any:
     k = KernelBuilder("rms")
     X, W = k.input("X", (batch, hidden)), k.input("W", (hidden, out))
     b = k.block(X, W, grid=grid, loop=loop)
@@ -34,7 +38,7 @@ def rms_linear(batch=6, hidden=24, out=20, grid=(4,), loop=3, split_rows=None):
     return k.build()
 
 
-def test_rms_linear_equals_closed_form():
+def test_rms_linear_equals_closed_form() -> None:
     graph = rms_linear()
     x, w = against_slow(graph)
     want = (x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)) @ w
@@ -45,7 +49,9 @@ def test_rms_linear_equals_closed_form():
     ("batch", "hidden", "out", "grid", "loop", "rows"),
     [(7, 100, 33, (4,), 6, None), (7, 100, 33, (5, 3), 7, 0), (5, 4, 4, (3, 4), 3, 0), (1, 9, 8, (3,), 1, None)],
 )
-def test_ragged_tiles_fold_exactly_their_axis(batch, hidden, out, grid, loop, rows):
+def test_ragged_tiles_fold_exactly_their_axis(
+    batch: Any, hidden: Any, out: Any, grid: Any, loop: Any, rows: Any
+) -> None:
     graph = rms_linear(batch, hidden, out, grid, loop, rows)
     x, w = against_slow(graph)
     want = (x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)) @ w
@@ -54,7 +60,7 @@ def test_ragged_tiles_fold_exactly_their_axis(batch, hidden, out, grid, loop, ro
 
 @pytest.mark.parametrize("kind", ["sum", "sum_dim", "sum_to_columns", "max", "max_dim", "mean", "rms"])
 @pytest.mark.parametrize("looped", [True, False])
-def test_every_accumulator(kind, looped):
+def test_every_accumulator(kind: Any, looped: Any) -> None:
     k = KernelBuilder()
     X = k.input("X", (4, 24))
     b = k.block(X, grid=(2,), loop=3)
@@ -65,7 +71,7 @@ def test_every_accumulator(kind, looped):
 
 
 @pytest.mark.parametrize("kind", ["sum_dim", "max_dim", "mean", "rms"])
-def test_folding_accumulators_on_ragged_axes(kind):
+def test_folding_accumulators_on_ragged_axes(kind: Any) -> None:
     k = KernelBuilder()
     X = k.input("X", (5, 23))
     b = k.block(X, grid=(2, 3), loop=4)
@@ -77,14 +83,16 @@ def test_folding_accumulators_on_ragged_axes(kind):
     if kind in ("sum_dim", "max_dim"):  # the last cells of a mean may be empty: 0/0 in the oracle
         against_slow(graph)
     else:
-        x = np.random.default_rng(1).standard_normal((5, 23))
-        parts = [x[:, 0:8], x[:, 8:16], x[:, 16:23]]
+        array = np.random.default_rng(1).standard_normal((5, 23))
+        parts = [array[:, 0:8], array[:, 8:16], array[:, 16:23]]
         square = kind == "rms"
         want = np.stack([(p**2 if square else p).mean(-1) for p in parts], -1)
-        np.testing.assert_allclose(evaluate(graph, [x])[0], np.sqrt(want) if square else want, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            evaluate(graph, [array])[0], np.sqrt(want) if square else want, rtol=1e-9, atol=1e-12
+        )
 
 
-def online_softmax(context=20, loop=5, grid=1):
+def online_softmax(context: Any = 20, loop: Any = 5, grid: Any = 1) -> Any:
     k = KernelBuilder()
     Q, K, V = k.input("Q", (3, 4)), k.input("K", (4, context)), k.input("V", (context, 6))
     b = k.block(Q, K, V, grid=(grid,), loop=loop)
@@ -100,7 +108,7 @@ def online_softmax(context=20, loop=5, grid=1):
 
 
 @pytest.mark.parametrize("loop", [1, 5])
-def test_online_softmax_equals_safe_softmax_at_large_logits(loop):
+def test_online_softmax_equals_safe_softmax_at_large_logits(loop: Any) -> None:
     graph = online_softmax(loop=loop, grid=2)
     inputs = against_slow(graph)
     q, kk, v = [20 * inputs[0], 20 * inputs[1], inputs[2]]
@@ -109,14 +117,14 @@ def test_online_softmax_equals_safe_softmax_at_large_logits(loop):
     np.testing.assert_allclose(evaluate(graph, [q, kk, v])[0], e @ v / e.sum(-1, keepdims=True), rtol=1e-10)
 
 
-def test_online_softmax_with_ragged_keys():
+def test_online_softmax_with_ragged_keys() -> None:
     graph = online_softmax(context=23, loop=4)
     q, kk, v = (np.random.default_rng(3).standard_normal(t.shape) for t in graph.inputs)
     e = np.exp(q @ kk)
     np.testing.assert_allclose(evaluate(graph, [q, kk, v])[0], e @ v / e.sum(-1, keepdims=True), rtol=1e-9, atol=1e-12)
 
 
-def test_inputs_read_after_the_loop_are_not_accumulated():
+def test_inputs_read_after_the_loop_are_not_accumulated() -> None:
     k = KernelBuilder()
     X, W, bias, res = k.input("X", (4, 12)), k.input("W", (12, 8)), k.input("b", (8,)), k.input("R", (4, 8))
     b = k.block(X, W, bias, res, grid=(2,), loop=3)
@@ -128,7 +136,7 @@ def test_inputs_read_after_the_loop_are_not_accumulated():
     np.testing.assert_allclose(evaluate(graph, [x, w, c, r])[0], x @ w + c + r, rtol=1e-9, atol=1e-12)
 
 
-def test_composites_on_a_ragged_row_axis_and_on_a_ragged_folded_axis():
+def test_composites_on_a_ragged_row_axis_and_on_a_ragged_folded_axis() -> None:
     k = KernelBuilder()
     X = k.input("X", (7, 10))
     b = k.block(X, grid=(3,), loop=1)
@@ -136,22 +144,22 @@ def test_composites_on_a_ragged_row_axis_and_on_a_ragged_folded_axis():
     b.save(b.accumulate(op.softmax(x) + op.rms_norm(x) + b.apply("mean", x, axis=-2) * 0), omap=(0,))
     k.output(*b.finish())
     graph = k.build()
-    x = np.random.default_rng(2).standard_normal((7, 10))
-    e = np.exp(x)
-    want = e / e.sum(-1, keepdims=True) + x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
-    np.testing.assert_allclose(evaluate(graph, [x])[0], want, rtol=1e-9, atol=1e-12)
+    array = np.random.default_rng(2).standard_normal((7, 10))
+    e = np.exp(array)
+    want = e / e.sum(-1, keepdims=True) + array / np.sqrt((array**2).mean(-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(evaluate(graph, [array])[0], want, rtol=1e-9, atol=1e-12)
     k = KernelBuilder()
     X = k.input("X", (7, 10))
     b = k.block(X, grid=(3,), loop=1)
     b.save(b.accumulate(op.softmax(b.load(X, imap=(0,)), axis=0)), omap=(0,))
     k.output(*b.finish())
-    got = evaluate(k.build(), [x])[0]
+    got = evaluate(k.build(), [array])[0]
     for rows in (slice(0, 3), slice(3, 6), slice(6, 7)):
-        part = np.exp(x[rows])
+        part = np.exp(array[rows])
         np.testing.assert_allclose(got[rows], part / part.sum(0), rtol=1e-9, atol=1e-12)
 
 
-def test_thread_graph_means_what_its_operators_mean():
+def test_thread_graph_means_what_its_operators_mean() -> None:
     k = KernelBuilder()
     X, Y = k.input("X", (4, 8)), k.input("Y", (4, 8))
     b = k.block(X, Y, grid=(2,))
@@ -164,7 +172,7 @@ def test_thread_graph_means_what_its_operators_mean():
     np.testing.assert_allclose(evaluate(k.build(), [x, y])[0], x / (1 + np.exp(-x)) * y, rtol=1e-9, atol=1e-12)
 
 
-def test_operands_of_different_rank_meet_at_their_trailing_axes():
+def test_operands_of_different_rank_meet_at_their_trailing_axes() -> None:
     k = KernelBuilder()
     X, g = k.input("X", (6, 4, 8)), k.input("g", (8,))
     b = k.block(X, g, grid=(3, 2), loop=2)
@@ -174,7 +182,7 @@ def test_operands_of_different_rank_meet_at_their_trailing_axes():
     np.testing.assert_allclose(evaluate(k.build(), [x, c])[0], (x * c).sum(-1, keepdims=True), rtol=1e-9, atol=1e-12)
 
 
-def test_two_grid_axes_split_one_dimension():
+def test_two_grid_axes_split_one_dimension() -> None:
     k = KernelBuilder()
     X = k.input("X", (4, 24))
     b = k.block(X, grid=(2, 3), loop=2)
@@ -185,7 +193,7 @@ def test_two_grid_axes_split_one_dimension():
     np.testing.assert_allclose(evaluate(k.build(), [x])[0], x.reshape(2, 2, 24).sum(0), rtol=1e-9, atol=1e-12)
 
 
-def test_parts_of_the_grid_give_the_same_result():
+def test_parts_of_the_grid_give_the_same_result() -> None:
     graph = rms_linear(6, 24, 20, (5, 3), 3, 0)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(t.shape) for t in graph.inputs]
@@ -194,7 +202,7 @@ def test_parts_of_the_grid_give_the_same_result():
         np.testing.assert_array_equal(walk(graph, inputs, FloatDomain(chunk_elements=chunk))[0], whole)
 
 
-def test_ragged_parts_in_chunks():
+def test_ragged_parts_in_chunks() -> None:
     graph = rms_linear(7, 100, 33, (5, 3), 7, 0)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(t.shape) for t in graph.inputs]
@@ -203,14 +211,14 @@ def test_ragged_parts_in_chunks():
     )
 
 
-def test_split_indices_cover_each_element_once():
+def test_split_indices_cover_each_element_once() -> None:
     for extent in range(1, 30):
         for parts in (((0, 3),), ((0, 2), (3, 4)), ((1, 5), (3, 2))):
             index, valid = split_indices(RaggedSplit(extent, parts))
             assert sorted(index[valid]) == list(range(extent))
 
 
-def test_observer_sees_tensors_and_tiles():
+def test_observer_sees_tensors_and_tiles() -> None:
     seen = []
     graph = rms_linear()
     evaluate(graph, [np.ones((6, 24)), np.ones((24, 20))], observe=lambda path, value: seen.append(path))
@@ -218,7 +226,7 @@ def test_observer_sees_tensors_and_tiles():
     assert any(len(path) == 2 for path in seen)
 
 
-def test_wrong_inputs_are_named():
+def test_wrong_inputs_are_named() -> None:
     graph = rms_linear()
     with pytest.raises(ShapeError, match=r"takes 2 inputs \(X, W\), got 1"):
         evaluate(graph, [np.ones((6, 24))])
@@ -227,4 +235,4 @@ def test_wrong_inputs_are_named():
     with pytest.raises(UsageError, match="no array of numbers"):
         evaluate(graph, [np.ones((6, 24)), [["a"] * 20] * 24])
     with pytest.raises(UsageError, match="sequence"):
-        evaluate(graph, {"X": 1})
+        evaluate(graph, {"X": 1})  # type: ignore[arg-type]  # the mistake under test
