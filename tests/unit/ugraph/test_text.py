@@ -120,6 +120,26 @@ def test_every_kind_of_attribute_is_exact() -> None:
     assert parse_graph(print_graph(graph)) == graph
 
 
+def test_a_constant_under_any_name_does_not_widen_the_type() -> None:
+    graph = parse_kernel_graph(
+        """kernel_graph {
+          input X: float16[4]
+          half = constant(value=1/2)
+          y = add(X, half)
+          z = block_graph(y) {
+            tile = load(y)
+            third = constant(value=1/3)
+            sum = mul(tile, third)
+            save(sum)
+          }
+          output y, z
+        }"""
+    )
+    assert [tensor.dtype for tensor in graph.outputs] == [DType.FLOAT16, DType.FLOAT16]
+    assert graph.graph_defined[0].block.tiles["sum"].dtype is DType.FLOAT16
+    assert graph.tensor("half").dtype is DType.FLOAT32
+
+
 def test_a_block_graph_and_a_thread_graph_alone() -> None:
     block = built_rms().graph_defined[0].block
     printed = print_graph(block)
