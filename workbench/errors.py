@@ -219,3 +219,19 @@ class BudgetError(WorkbenchError, RuntimeError):
 
 class NowhereDefinedError(WorkbenchError, ArithmeticError):
     """An expression has a value at almost no real point: it divides by zero, or takes the root of a negative number."""
+
+
+class EmitError(NotApplicableError):
+    """The CUDA emitter does not claim this: carries the rule, the node and the cure; an expected outcome of search.
+
+    Attributes: rule (what is not claimed), node (the node or tensor), cure (what to change).
+    """
+
+    def __init__(self, rule: str, node: str = "", cure: str = "") -> None:
+        """Keep the parts as attributes; `str()` joins them in one line."""
+        super().__init__(rule, node, cure)
+        self.rule, self.node, self.cure = rule, node, cure
+
+    def __str__(self) -> str:
+        """Return `node: rule; cure`."""
+        return (f"{self.node}: " if self.node else "") + self.rule + (f"; {self.cure}" if self.cure else "")
