@@ -57,11 +57,12 @@ def test_hopper_only_is_refused_before_it(cubin_cache: Path) -> None:
 
 def test_header_and_kernel_compile_in_a_fraction_of_a_second(cubin_cache: Path) -> None:
     seconds = []
-    for attempt in range(3):  # the least of three: other work on this machine only adds
-        source = f"{MATMUL.source}// {attempt}\n"
-        seconds.append(compile_cubin(source, cache_folder=cubin_cache).compile_s)
-    print(f"NVRTC, header and matmul kernel, sm_90a: {min(seconds):.3f} s of {seconds}")
-    assert min(seconds) < 1.0  # 0.15 to 0.2 s on an idle core; the target is 0.3
+    for attempt in range(3):  # processor time, and the least of three: other work on this machine only adds
+        started = time.process_time()
+        compile_cubin(f"{MATMUL.source}// {attempt}\n", cache_folder=cubin_cache)
+        seconds.append(time.process_time() - started)
+    print(f"NVRTC, header and matmul kernel, sm_90a: {min(seconds):.3f} s of one core")
+    assert min(seconds) < 0.5  # 0.15 s measured; the target is 0.3
 
 
 def test_the_cache(tmp_path: Path, cubin_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
