@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from workbench.domains.abstract_embedding import Embeddings, OpenedPolynomial, View
+from workbench.domains.abstract_embedding import Context, Embeddings, OpenedPolynomial, View
 from workbench.domains.abstract_lattice import Element, flatten, peel, zero_monomial
 from workbench.domains.abstract_normal_form import Algebra
 from workbench.domains.abstract_tables import FIELD_BITS, UNIT, Monomial, UndecidedError
@@ -146,15 +146,31 @@ class DistanceTables:
         return best
 
     def _through(self, place: Place, inner: Distances, mask: int, best: Distances) -> Distances:
+        whole, summands, factor = best
+        for answer, _ in self.alternatives(place, inner, mask):
+            whole, summands, factor = min(whole, answer[0]), min(summands, answer[1]), min(factor, answer[2])
+        return whole, summands, factor
+
+    def alternatives(self, place: Place, inner: Distances, mask: int) -> list[tuple[Distances, int]]:
+        """Return (distances by way of the place, which of the child's answers they rest on) for a value free in `mask`."""
         whole = place.cross + max(inner[WHOLE] - place.absorb, 0)
-        answers = [min(b, whole + e) for b, e in zip(best, place.exact, strict=True)]
+        exact = place.exact
+        results = []
+        if exact[0] < FAR:
+            results.append(((whole + exact[0], whole + exact[1], whole + exact[2]), WHOLE))
         if place.partial:
             smaller = place.cross + max(inner[place.partial] - place.absorb, 0)
-            carried = place.axes & mask
-            for question in (WHOLE, SUMMANDS, FACTOR):
-                after = self._steps(place.follows[question], carried)
-                answers[question] = min(answers[question], smaller + after)
-        return answers[0], answers[1], answers[2]
+            carried, follows = place.axes & mask, place.follows
+            if carried:
+                after = (
+                    self._steps(follows[0], carried),
+                    self._steps(follows[1], carried),
+                    self._steps(follows[2], carried),
+                )
+            else:
+                after = follows
+            results.append(((smaller + after[0], smaller + after[1], smaller + after[2]), place.partial))
+        return results
 
     def _steps(self, multiplies: int, axes: int) -> int:
         """Return the fewest operators that multiply (or not) and sum over axes."""
@@ -179,14 +195,9 @@ class DistanceTables:
         for context in self.embeddings.contexts(region.opened, p):
             for owner in context.owners:
                 covered |= 1 << owner
-            left = context.left & mask
-            if context.cofactor == UNIT or (self.costs.sum_scales and left and self._is_scale(context.cofactor)):
-                steps = self._steps(0, left)
-            else:
-                steps = self._steps(1, left)
-            summands = min(summands, steps)
-            factor = min(factor, self._steps(0, left))
-            whole = min(whole, steps)
+            summands = min(summands, self.steps_of(context, p))
+            factor = min(factor, self._steps(0, context.left & mask))
+        whole = summands
         if whole == FAR:
             return _FAR
         # A product reaches every monomial of the region; where it cannot, an addition is needed as well.
@@ -194,6 +205,12 @@ class DistanceTables:
         misses = covered != (1 << len(region.opened.monomials)) - 1 or terms % parts > 0
         adds = 1 if misses and counts_additions else 0
         return (whole + adds if whole else 1), summands, factor + adds
+
+    def steps_of(self, context: Context, p: int) -> int:
+        """Return the fewest operators that carry a context out."""
+        left = context.left & self.algebra.mask[p]
+        is_free = context.cofactor == UNIT or (self.costs.sum_scales and left and self._is_scale(context.cofactor))
+        return self._steps(0 if is_free else 1, left)
 
     def _is_number(self, p: int) -> bool:
         monomials = self.algebra.polynomials[p]
@@ -217,7 +234,7 @@ class DistanceTables:
             for element in flatten(algebra, p)
         )
 
-    def _has_maximum(self, p: int) -> bool:
+    def has_maximum(self, p: int) -> bool:
         """Return whether there is a maximum anywhere in a polynomial."""
         found = self._maxima.get(p)
         if found is None:
@@ -227,7 +244,7 @@ class DistanceTables:
     def _monomial_has_maximum(self, m: int) -> bool:
         a = self.algebra.monomials[m]
         inner = [p for p in (a.quotient, a.root) if p != UNIT]
-        return any(map(self._has_maximum, inner)) or any(map(self._atom_has_maximum, a.num + a.den))
+        return any(map(self.has_maximum, inner)) or any(map(self._atom_has_maximum, a.num + a.den))
 
     def _atom_has_maximum(self, atom: int) -> bool:
         a = self.algebra.atoms[atom]
@@ -239,7 +256,7 @@ class DistanceTables:
             case "sqrt":
                 return self._atom_has_maximum(a.ref)
             case "apply":
-                return any(map(self._has_maximum, a.refs))
+                return any(map(self.has_maximum, a.refs))
         return False
 
     # --------------------------------------------------------------------------------------------------- compiling
@@ -261,14 +278,14 @@ class DistanceTables:
         """
         algebra = self.algebra
         count = algebra.count[p]
-        if self._has_maximum(p):
+        if self.has_maximum(p):
             for key in algebra.feature_counts(count):
                 if isinstance(key, tuple) and key[0] == "constant":
                     count |= algebra.feature(key) * ((1 << FIELD_BITS - 1) - 1)
         return count
 
     def _compile(self, p: int) -> Region:
-        opened = self.embeddings.open(p, counts=not self._has_maximum(p))
+        opened = self.embeddings.open(p, counts=not self.has_maximum(p))
         region = Region(opened, self.budget(p))
         unique: dict[tuple[object, ...], Place] = {}
         for view in opened.views:
@@ -354,7 +371,7 @@ class DistanceTables:
                 scaled = [algebra.multiply_monomials(scale, m) for m in algebra.polynomials[q] if m != zero]
                 elements.append((bound, algebra.polynomial([*scaled, *added.elements()] or [zero])))
             is_simple = is_simple and not any(
-                self._has_maximum(q) or (bound | algebra.mask[q]) & algebra.copy_mask for bound, q in elements
+                self.has_maximum(q) or (bound | algebra.mask[q]) & algebra.copy_mask for bound, q in elements
             )
             if not is_simple:  # maxima within maxima can be written in too many ways: only the counts decide
                 child = Region(OpenedPolynomial(-1, (), (), (), True), region.count, undecided=True)
