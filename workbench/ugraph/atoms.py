@@ -161,11 +161,11 @@ class Atoms:
             a[-1:], b[-1:] = self.resolve(a[-1:]), self.resolve(b[-1:])
             x, y = a[-1], b[-1]
             m, n = self.extents[x], self.extents[y]
-            if x == y or (m == n and self.is_unit((x,)) == self.is_unit((y,))):
+            if x == y or (m == n and (m > 1 or self._are_alike(x, y))):
                 self._union(x, y)
                 a.pop()
                 b.pop()
-            elif m == 1 and (n > 1 or self.is_unit((x,))):
+            elif m == 1 and (n > 1 or self.is_unit((x,)) or not self.is_unit((y,))):
                 self.fix((a.pop(),))
             elif n == 1:
                 self.fix((b.pop(),))
@@ -180,6 +180,17 @@ class Atoms:
                     self.equalities.append((tuple(a), tuple(b)))
                 return
         self.fix(a + b)
+
+    def _are_alike(self, x: int, y: int) -> bool:
+        """Return True when two atoms of extent 1 are both no tiles, or tiles of equally long axes that are cut alike."""
+        return self._cut_of(x) == self._cut_of(y)
+
+    def _cut_of(self, atom: int) -> set[tuple[int, tuple[int, ...], int]]:
+        return {
+            (cut.launch, cut.axes, self.extent(cut.base))
+            for cut in self.cuts
+            if atom in self.resolve(cut.tile) and self.extent(cut.base) > 1
+        }
 
     def _rest(self, shorter: list[int], longer: list[int], met: int) -> tuple[list[int], list[int]]:
         """Return both runs after `met` was split off the innermost atom of the longer one."""

@@ -21,6 +21,15 @@ SIZE_ATTRIBUTES = frozenset(
 )
 """Attributes (operator, name) that are extents and follow when sizes change; all others say what is computed."""
 
+_COUNTING = (
+    AccumulatorKind.SUM,
+    AccumulatorKind.SUM_DIM,
+    AccumulatorKind.SUM_TO_COLUMNS,
+    AccumulatorKind.RESCALE,
+    AccumulatorKind.RESCALE_SUM,
+)
+"""Accumulators whose result grows with the number of iterations when every iteration adds the same."""
+
 Dims = tuple[Run, ...]
 Use = tuple[int, int]  # number of the step, position of the operand
 
@@ -46,6 +55,7 @@ class Dimensions:
         self.grid: list[Run] = []
         self.loop: list[int] = []
         self.step = 0
+        self._varies: dict[int, frozenset[int]] = {}  # per tile, along which grid axes and whether over the loop (3)
         for node in flow.launches:
             self.grid.append(tuple(atoms.fresh(count, AtomKind.GRID) for count in node.block.grid_dims))
             self.loop.append(atoms.fresh(node.block.forloop_range, AtomKind.LOOP))
@@ -59,7 +69,29 @@ class Dimensions:
             for value, dims in zip(step.results, results, strict=True):
                 self.values[value] = dims
                 self.atoms.beside(dims)
+            self._fix_multiplicities(step)
         self.atoms.settle()
+
+    def _fix_multiplicities(self, step: Step) -> None:
+        """Let a count never change that says how often the same is added or stored: 64 iterations of x are 64 x."""
+        varies = frozenset[int]().union(*(self._varies.get(value, frozenset()) for value in step.operands))
+        match step.node:
+            case InputIterator():
+                varies = frozenset(axis for axis in range(LOOP) if step.node.imap[axis] is not None)
+                varies |= {LOOP} if step.node.fmap is not None else frozenset()
+            case Accumulator(kind=kind):
+                assert step.launch is not None
+                if LOOP not in varies and kind in _COUNTING:
+                    self.atoms.fix((self.loop[step.launch],))
+                varies -= {LOOP}
+            case OutputSaver():
+                assert step.launch is not None
+                replicas = [axis for axis in range(LOOP) if step.node.omap[axis] is not None and axis not in varies]
+                self.atoms.fix([self.grid[step.launch][axis] for axis in replicas])
+                varies = frozenset()
+            case _:
+                pass
+        self._varies.update(dict.fromkeys(step.results, varies))
 
     def use(self, number: int, position: int) -> Dims:
         """Return the runs that a step sees of one of its operands."""
@@ -156,10 +188,19 @@ class Dimensions:
         node, launch = step.node, step.launch
         assert isinstance(node, OutputSaver)
         assert launch is not None
-        return tuple(
-            self.atoms.normal(tuple(self.grid[launch][axis] for axis in range(LOOP) if node.omap[axis] == dim) + run)
-            for dim, run in enumerate(dims)
-        )
+        return tuple(self.atoms.normal(self._laid_along(launch, node, dim, run) + run) for dim, run in enumerate(dims))
+
+    def _laid_along(self, launch: int, node: OutputSaver, dim: int, run: Run) -> Run:
+        """Return the counts along a dimension: of its map, and those of 1 that cut the same dimension."""
+        counts = (*self.grid[launch], self.loop[launch])
+        mapped = {axis for axis in range(LOOP) if node.omap[axis] == dim}
+        single = {axis for axis in range(LOOP) if node.omap[axis] is None}
+        single |= {LOOP} if self.atoms.extents[counts[LOOP]] == 1 else set()
+        for cut in self.atoms.cuts:
+            if cut.launch == launch and mapped <= set(cut.axes) <= mapped | single:
+                if self.atoms.resolve(cut.tile) == self.atoms.resolve(run):
+                    return cut.counts
+        return tuple(counts[axis] for axis in sorted(mapped))
 
 
 class _Sources:

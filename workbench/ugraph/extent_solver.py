@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt, prod
@@ -17,7 +18,7 @@ from workbench.ugraph.atoms import Atoms, Run
 from workbench.ugraph.scalars import exact_root
 
 Values = Mapping[int, int]
-MAX_STEPS = 20_000
+MAX_STEPS = 5_000
 
 
 class Constraint(Protocol):
@@ -51,10 +52,16 @@ def _solve_power(variable: int, run: Run, target: Fraction, values: Values) -> S
 
 @dataclass(frozen=True)
 class EqualProducts:
-    """Two runs have one product."""
+    """Two runs have one product, and inside them boundaries meet where they met before and nowhere else.
+
+    (4, 3) against (3, 4) must not become (2, 3) against (2, 3): the reshape would move nothing.
+
+    Attributes: meets: which proper inner parts (counted in atoms from the innermost) of both have one product.
+    """
 
     left: Run
     right: Run
+    meets: frozenset[tuple[int, int]]
 
     @cached_property
     def variables(self) -> frozenset[int]:
@@ -62,8 +69,10 @@ class EqualProducts:
         return frozenset(self.left + self.right)
 
     def holds(self, values: Values) -> bool:
-        """Compare the products."""
-        return _product(self.left, values) == _product(self.right, values)
+        """Compare the products, and those of all inner parts."""
+        if _product(self.left, values) != _product(self.right, values):
+            return False
+        return meeting_parts(self.left, self.right, values) == self.meets
 
     def values_of(self, variable: int, values: Values) -> Sequence[int] | None:
         """Divide, unless the variable stands on both sides."""
@@ -71,6 +80,16 @@ class EqualProducts:
             return None
         mine, other = (self.left, self.right) if variable in self.left else (self.right, self.left)
         return _solve_power(variable, mine, Fraction(_product(other, values)), values)
+
+
+def meeting_parts(left: Run, right: Run, values: Values) -> frozenset[tuple[int, int]]:
+    """Return the pairs (i, j) for which the i innermost atoms of one and the j of the other have one product."""
+    return frozenset(
+        (i, j)
+        for i in range(1, len(left))
+        for j in range(1, len(right))
+        if _product(left[-i:], values) == _product(right[-j:], values)
+    )
 
 
 @dataclass(frozen=True)
@@ -190,21 +209,29 @@ class Square:
         return None
 
 
-def constraints_of(atoms: Atoms, *, even: bool) -> list[Constraint]:
-    """Return what ties the extents of atoms: cuts, concatenations and products that no refinement aligns.
+class Evenness(Enum):
+    """Which counts must divide what they cut; those of a single element never have to."""
 
-    even: counts must divide what they cut, but for a single element that is cut.
-    """
+    ALL = "all"
+    THOSE_THAT_DO = "those that do"
+    NONE = "none"
+
+
+def constraints_of(atoms: Atoms, evenness: Evenness) -> list[Constraint]:
+    """Return what ties the extents of atoms: cuts, concatenations and products that no refinement aligns."""
     found: list[Constraint] = []
     for cut in atoms.cuts:
         counts = tuple(atoms.resolve((count,)) for count in cut.counts)
         base, tile = atoms.normal(cut.base), atoms.resolve(cut.tile)
         if base != tuple(atom for count in counts for atom in count) + tile:
+            divides = atoms.extent(base) == atoms.extent(tile) * prod(atoms.extent(count) for count in counts)
+            even = evenness is Evenness.ALL or (evenness is Evenness.THOSE_THAT_DO and divides)
             found.append(CutInto(base, counts, tile, even and atoms.extent(base) > 1))
     for run, parts in atoms.sums:
         found.append(Sum(atoms.resolve(run), tuple(atoms.normal(part) for part in parts)))
     for left, right in atoms.equalities:
-        found.append(EqualProducts(atoms.normal(left), atoms.normal(right)))
+        both = atoms.normal(left), atoms.normal(right)
+        found.append(EqualProducts(*both, meeting_parts(*both, dict(enumerate(atoms.extents)))))
     return found
 
 

@@ -81,11 +81,18 @@ class Instance(Rewriter):
     def rewrite(self, graph: KernelGraph) -> KernelGraph:
         """Return the instance. Raises: NotApplicableError when it is not legal."""
         try:
-            return super().rewrite(graph)
+            made = super().rewrite(graph)
         except NotApplicableError:
             raise
         except WorkbenchError as error:
             raise NotApplicableError(f"with these extents and counts the graph is not legal: {error}") from error
+        for name, tensor in made.tensors.items():
+            expected = self.extents((name,))
+            if tensor.shape != expected:
+                raise NotApplicableError(
+                    f"{name} would have shape {tensor.shape} where {expected} follows from the ties"
+                )
+        return made
 
     def extents(self, path: Path) -> tuple[int, ...]:
         """Return the new shape of a value."""

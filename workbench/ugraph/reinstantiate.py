@@ -18,7 +18,7 @@ from workbench.ugraph.axes import Names, analyze_axes
 from workbench.ugraph.counts import recognize_counts
 from workbench.ugraph.dataflow import flatten
 from workbench.ugraph.dimensions import Dimensions
-from workbench.ugraph.extent_solver import Constraint, CutInto, Product, Square, Values, constraints_of, solve
+from workbench.ugraph.extent_solver import Constraint, CutInto, Evenness, Product, Square, Values, constraints_of, solve
 from workbench.ugraph.inference import GRID_AXES
 from workbench.ugraph.instance import Instance, Recognised, new_constants
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -68,40 +68,43 @@ def joint_reduction(
     Raises: NotApplicableError when inputs or outputs differ in shape, when nothing small meets the ties, and, with
     `ragged`, when no axis may end early.
     """
-    graphs = (program, candidate)
-    _check_interfaces(program, candidate)
+    _check_interfaces((program, candidate))
+    small = _reduced((program, candidate), rng, ragged=ragged)
+    return small[0], small[1]
+
+
+def reduction(graph: KernelGraph, rng: np.random.Generator, *, ragged: bool = False) -> KernelGraph:
+    """Return one graph with small extents and counts. Raises: NotApplicableError, as `joint_reduction`."""
+    return _reduced((graph,), rng, ragged=ragged)[0]
+
+
+def _reduced(graphs: Sequence[KernelGraph], rng: np.random.Generator, *, ragged: bool) -> list[KernelGraph]:
+    """Return graphs with the same inputs and outputs as small instances that have the same inputs and outputs."""
     atoms = Atoms()
     parts = []
     for graph in graphs:
         dimensions = Dimensions(flatten(graph), atoms)
         dimensions.derive()
         parts.append(dimensions)
-    first, second = parts
-    for left, right in zip(_interface(first), _interface(second), strict=True):
-        for run, other in zip(first.values[left], second.values[right], strict=True):
-            atoms.same(run, other)
+    for dimensions in parts[1:]:
+        for left, right in zip(_interface(parts[0]), _interface(dimensions), strict=True):
+            for run, other in zip(parts[0].values[left], dimensions.values[right], strict=True):
+                atoms.same(run, other)
     atoms.settle()
     powers = [(dimensions, recognize_counts(dimensions, roots=False)) for dimensions in parts]
     values = _small_values(atoms, powers, rng)
 
-    def build(chosen: dict[int, int]) -> tuple[KernelGraph, KernelGraph]:
+    def build(chosen: dict[int, int]) -> list[KernelGraph]:
         constants = new_constants(powers, chosen)
         small = [
             Instance(dimensions, chosen, new).rewrite(graph)
             for dimensions, new, graph in zip(parts, constants, graphs, strict=True)
         ]
-        _check_interfaces(*small)
-        return small[0], small[1]
+        _check_interfaces(small)
+        return small
 
     even = build(values)
-    if not ragged:
-        return even
-    return _made_ragged(atoms, values, build, rng)
-
-
-def reduction(graph: KernelGraph, rng: np.random.Generator, *, ragged: bool = False) -> KernelGraph:
-    """Return one graph with small extents and counts. Raises: as `joint_reduction`."""
-    return joint_reduction(graph, graph, rng, ragged=ragged)[0]
+    return _made_ragged(atoms, values, build, rng) if ragged else even
 
 
 # ------------------------------------------------------------------------------------------------------- the interface
@@ -110,14 +113,16 @@ def _interface(dimensions: Dimensions) -> list[int]:
     return [*inputs, *dimensions.flow.outputs]
 
 
-def _check_interfaces(program: KernelGraph, candidate: KernelGraph) -> None:
-    for what, left, right in (
-        ("inputs", program.inputs, candidate.inputs),
-        ("outputs", program.outputs, candidate.outputs),
-    ):
-        shapes, others = [tensor.shape for tensor in left], [tensor.shape for tensor in right]
-        if shapes != others:
-            raise NotApplicableError(f"{what} of the program have shapes {shapes}, of the candidate {others}")
+def _check_interfaces(graphs: Sequence[KernelGraph]) -> None:
+    program = graphs[0]
+    for candidate in graphs[1:]:
+        for what, left, right in (
+            ("inputs", program.inputs, candidate.inputs),
+            ("outputs", program.outputs, candidate.outputs),
+        ):
+            shapes, others = [tensor.shape for tensor in left], [tensor.shape for tensor in right]
+            if shapes != others:
+                raise NotApplicableError(f"{what} of the program have shapes {shapes}, of the candidate {others}")
 
 
 # ------------------------------------------------------------------------------------------------------ what is asked for
@@ -198,7 +203,7 @@ def _order(atoms: Atoms) -> list[int]:
 
 def _kept_values(atoms: Atoms, wanted: Sequence[Product]) -> dict[int, int] | None:
     """Return values that meet the request and otherwise stay as they are where they can."""
-    constraints: list[Constraint] = [*wanted, *constraints_of(atoms, even=False)]
+    constraints: list[Constraint] = [*wanted, *constraints_of(atoms, Evenness.NONE)]
     asked = {atom for product in wanted for atom in product.run}
     fixed = {atom for atom in atoms.roots() if atoms.is_fixed(atom)}
     order = sorted(_order(atoms), key=lambda atom: (atom not in fixed, atom not in asked))
@@ -228,10 +233,14 @@ def _small_values(atoms: Atoms, powers: Recognised, rng: np.random.Generator) ->
     Raises: NotApplicableError when none meet the ties.
     """
     best: tuple[int, dict[int, int]] | None = None
+    evenness = Evenness.ALL
     for _ in range(ATTEMPTS):
-        values = _attempt(atoms, powers, rng)
+        values = _attempt(atoms, powers, rng, evenness)
         if values is None:
-            break
+            if evenness is Evenness.THOSE_THAT_DO:
+                break
+            evenness = Evenness.THOSE_THAT_DO
+            continue
         extents = [values[a] for a in values if atoms.extents[a] > 1 and atoms.has_kind(a, AtomKind.AXIS)]
         repeated = len(extents) - len(set(extents))
         if best is None or repeated < best[0]:
@@ -243,8 +252,8 @@ def _small_values(atoms: Atoms, powers: Recognised, rng: np.random.Generator) ->
     return best[1]
 
 
-def _attempt(atoms: Atoms, powers: Recognised, rng: np.random.Generator) -> dict[int, int] | None:
-    constraints = constraints_of(atoms, even=True)
+def _attempt(atoms: Atoms, powers: Recognised, rng: np.random.Generator, evenness: Evenness) -> dict[int, int] | None:
+    constraints = constraints_of(atoms, evenness)
     for _, recognised in powers:
         for power in recognised.values():
             rooted = [span for span in power.spans if span.exponent.denominator == 2]
@@ -260,9 +269,9 @@ def _attempt(atoms: Atoms, powers: Recognised, rng: np.random.Generator) -> dict
             return [atoms.extents[atom]]
         if _is_count(atoms, atom):
             turned = counts[len(values) % 2 :] + counts[: len(values) % 2]
-            return [*turned, *(extent for extent in SMALL_EXTENTS if extent not in turned)]
+            return [*turned, *(extent for extent in SMALL_EXTENTS if extent not in turned), atoms.extents[atom]]
         used = {value for other, value in values.items() if not _is_count(atoms, other)}
-        choices = [*primes, *SMALL_EXTENTS[4:]]
+        choices = [*primes, *SMALL_EXTENTS[4:], atoms.extents[atom]]
         return [*(value for value in choices if value not in used), *(value for value in choices if value in used)]
 
     def allowed(atom: int, value: int) -> bool:
@@ -276,20 +285,18 @@ def _is_count(atoms: Atoms, atom: int) -> bool:
     return atoms.has_kind(atom, AtomKind.GRID) or atoms.has_kind(atom, AtomKind.LOOP)
 
 
-Build = Callable[[dict[int, int]], tuple[KernelGraph, KernelGraph]]
+Build = Callable[[dict[int, int]], list[KernelGraph]]
 
 
-def _made_ragged(
-    atoms: Atoms, values: dict[int, int], build: Build, rng: np.random.Generator
-) -> tuple[KernelGraph, KernelGraph]:
+def _made_ragged(atoms: Atoms, values: dict[int, int], build: Build, rng: np.random.Generator) -> list[KernelGraph]:
     """Return the graphs with as many axes as possible one element shorter. Raises: NotApplicableError when none may be."""
-    constraints = constraints_of(atoms, even=False)
+    constraints = constraints_of(atoms, Evenness.NONE)
     axes = {
         cut.base[0]: None
         for cut in constraints
         if isinstance(cut, CutInto) and len(cut.base) == 1 and _cuts_something(cut, values)
     }
-    made: tuple[KernelGraph, KernelGraph] | None = None
+    made: list[KernelGraph] | None = None
     for axis in rng.permutation(list(axes)) if axes else ():
         shorter = {**values, int(axis): values[int(axis)] - 1}
         if not all(constraint.holds(shorter) for constraint in constraints):
@@ -300,7 +307,7 @@ def _made_ragged(
             continue
         values = shorter
     if made is None:
-        raise NotApplicableError("no axis that is cut may end early in both graphs")
+        raise NotApplicableError("no axis that is cut may end early")
     return made
 
 

@@ -44,10 +44,12 @@ class Launch:
 
 
 def dense_strides(shape: Shape, strides: Strides, new: Shape) -> Strides:
-    """Return dense strides for another shape, the axes in the same order in memory; padding is left out.
+    """Return strides for another shape, the axes in the same order in memory; padding is left out where it differs.
 
     An axis of extent 1 says nothing about order: it stays before the axis that follows it in the shape.
     """
+    if new == shape:
+        return strides
     if strides == row_major_strides(shape):
         return row_major_strides(new)
     keys = list(strides)
