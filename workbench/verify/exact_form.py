@@ -1,0 +1,245 @@
+"""Proof that two programs compute the same at their shapes: every output element by normal form, or a rational counterexample.
+
+Invariant: "proved" holds wherever both programs are defined over the reals; "refuted" carries inputs (exact in float64) at
+which both are defined and differ; a budget that ends is "undecided", never a hang.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from workbench.core.shapes import Shape
+from workbench.display import Displayed
+from workbench.domains.exact_arithmetic import ExactValue
+from workbench.domains.exact_budget import Budget, Meter
+from workbench.domains.exact_expression import ABSENT, ExactTerms
+from workbench.domains.exact_numbers import float_values
+from workbench.errors import BudgetError, OutsideLaxError, ShapeError
+from workbench.interpret.exact import exact_outputs, opaque_value
+from workbench.interpret.floats import evaluate
+from workbench.ops.spec import Array
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.verify.cells import Decision, decide
+from workbench.verify.exact_points import Difference, confirm, draw_points, most_different, point_at
+from workbench.verify.verdict import Witness
+
+__all__ = ["Budget", "Comparison", "Proof", "compare_exactly", "prove_equal"]
+
+_POINTS = 96  # random points at which all elements are compared in float64 before any proof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof(Displayed):
+    """What the exact form says of two programs at their shapes.
+
+    Attributes:
+        kind: "proved", "refuted" or "undecided".
+        reason: one sentence; for "undecided" which element and why.
+        shapes: the input shapes for which it holds.
+        witness: inputs at which the programs differ ("refuted" only).
+        elements: output elements; distinct: those that were proved one by one (the rest are the same up to names of inputs).
+        cells, cells_infeasible: cells of piecewise operators that were decided, and that turned out to have no point.
+        ways: how elements and cells were decided, with counts.
+        seconds: wall time.
+    """
+
+    kind: Literal["proved", "refuted", "undecided"]
+    reason: str
+    shapes: tuple[Shape, ...]
+    witness: Witness | None = None
+    elements: int = 0
+    distinct: int = 0
+    cells: int = 0
+    cells_infeasible: int = 0
+    ways: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __bool__(self) -> bool:
+        """True only for "proved"."""
+        return self.kind == "proved"
+
+    def describe(self) -> str:
+        """Return the answer in a few lines."""
+        shapes = ", ".join(str(list(shape)) for shape in self.shapes)
+        lines = [
+            f"{self.kind}: {self.reason}",
+            f"  shapes {shapes}; {self.elements} elements, {self.distinct} distinct",
+        ]
+        if self.witness:
+            lines.append(f"  witness: {self.witness.describe()}")
+        if self.cells:
+            lines.append(f"  cells: {self.cells} decided, {self.cells_infeasible} without a point")
+        if self.ways:
+            lines.append("  by " + ", ".join(f"{way}: {count}" for way, count in self.ways.items()))
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The comparison of two programs element by element, as far as it came (what `Proof` and `PieceReport` are made of).
+
+    Attributes: kind; reason; witness; elements; distinct; cells, infeasible: totals; ways: counts; seconds.
+    """
+
+    kind: Literal["equal", "different", "undecided"] = "equal"
+    reason: str = ""
+    witness: Witness | None = None
+    elements: int = 0
+    distinct: int = 0
+    cells: int = 0
+    infeasible: int = 0
+    ways: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
+def prove_equal(program: KernelGraph, candidate: KernelGraph, budget: Budget | None = None, *, seed: int = 0) -> Proof:
+    """Return a proof, a rational counterexample, or why there is neither, at the shapes of the two graphs.
+
+    Inputs and outputs correspond by position. Piecewise operators are decided cell by cell where they have to be.
+    budget: limits (default `Budget()`); seed: of the points at which a counterexample is sought.
+    Raises: ShapeError when the interfaces differ.
+    """
+    comparison = compare_exactly(program, candidate, budget or Budget(), seed=seed)
+    return Proof(
+        kind={"equal": "proved", "different": "refuted", "undecided": "undecided"}[comparison.kind],  # type: ignore[arg-type]
+        reason=comparison.reason,
+        shapes=tuple(tensor.shape for tensor in program.inputs),
+        witness=comparison.witness,
+        elements=comparison.elements,
+        distinct=comparison.distinct,
+        cells=comparison.cells,
+        cells_infeasible=comparison.infeasible,
+        ways=dict(comparison.ways),
+        seconds=comparison.seconds,
+    )
+
+
+def compare_exactly(program: KernelGraph, candidate: KernelGraph, budget: Budget, *, seed: int = 0) -> Comparison:
+    """Return what is known of all output elements. Raises: ShapeError when the interfaces differ."""
+    check_interface(program, candidate)
+    meter = Meter(budget)
+    result = Comparison()
+    try:
+        _Comparer(program, candidate, meter, np.random.default_rng(seed), result).run()
+    except BudgetError as error:
+        result.kind, result.reason = "undecided", f"budget: {error}"
+    except OutsideLaxError as error:
+        result.kind, result.reason = "undecided", str(error)
+    result.seconds = meter.seconds
+    return result
+
+
+def check_interface(program: KernelGraph, candidate: KernelGraph) -> None:
+    """Raises: ShapeError unless inputs and outputs of two programs agree in number and shape."""
+    for what, left, right in (
+        ("inputs", program.inputs, candidate.inputs),
+        ("outputs", program.outputs, candidate.outputs),
+    ):
+        shapes = [[tensor.shape for tensor in side] for side in (left, right)]
+        if shapes[0] != shapes[1]:
+            raise ShapeError(f"{what} differ: {shapes[0]} against {shapes[1]}; compare programs of one interface")
+
+
+class _Comparer:
+    def __init__(
+        self, program: KernelGraph, candidate: KernelGraph, meter: Meter, rng: np.random.Generator, result: Comparison
+    ) -> None:
+        self.graphs = (program, candidate)
+        self.meter, self.rng, self.result = meter, rng, result
+        self.terms = ExactTerms(meter.budget.expressions)
+
+    def run(self) -> None:
+        """Fill in the result: look for a difference at random points first, then prove element by element."""
+        result = self.result
+        left, right = (exact_outputs(self.terms, graph) for graph in self.graphs)
+        self.meter.check()
+        pairs = list(self._pairs(left, right))
+        result.elements = len(pairs)
+        for output, index, a, b in pairs:
+            if ABSENT in (a, b):
+                result.kind = "undecided"
+                result.reason = f"output {output}{list(index)} folds an empty tile, which has no value"
+                return
+        open_pairs = [pair for pair in pairs if pair[2] != pair[3]]
+        result.ways["by construction"] = len(pairs) - len(open_pairs)
+        if not open_pairs:
+            result.reason = "every element is the same expression by construction"
+            return
+        if self._differs_somewhere(open_pairs):
+            return
+        seen: set[tuple[object, ...]] = set()
+        for output, index, a, b in open_pairs:
+            signature = self.terms.signature((a, b))
+            if signature in seen:
+                result.ways["same up to names of inputs"] += 1
+                continue
+            seen.add(signature)
+            result.distinct += 1
+            decision = decide(self.terms, a, b, self.meter, self.rng)
+            result.cells += decision.cells
+            result.infeasible += decision.infeasible
+            result.ways.update(decision.ways)
+            if not self._take(decision, output, index):
+                return
+        result.reason = "every element has equal normal forms"
+
+    @staticmethod
+    def _pairs(left: list[ExactValue], right: list[ExactValue]) -> Iterator[tuple[int, tuple[int, ...], int, int]]:
+        for output, (a, b) in enumerate(zip(left, right, strict=True)):
+            for index in np.ndindex(a.shape):
+                yield output, index, int(a.numbers[index]), int(b.numbers[index])
+
+    def _differs_somewhere(self, pairs: list[tuple[int, tuple[int, ...], int, int]]) -> bool:
+        roots = [part for _, _, a, b in pairs for part in (a, b)]
+        drawn = draw_points(self.terms, roots, self.rng, _POINTS)
+        values = float_values(self.terms, roots, drawn, opaque_value)
+        shape = (_POINTS if drawn else 1,)
+        left = [np.broadcast_to(values[a], shape) for _, _, a, _ in pairs]
+        right = [np.broadcast_to(values[b], shape) for _, _, _, b in pairs]
+        for number, position, _ in most_different(left, right)[:8]:
+            output, index, a, b = pairs[number]
+            found = confirm(self.terms, a, b, point_at(drawn, position) if drawn else {})
+            if found and self._take(Decision("different", difference=found), output, index) is False:
+                if self.result.kind == "different":
+                    return True
+                self.result.kind, self.result.reason = "equal", ""
+        return False
+
+    def _take(self, decision: Decision, output: int, index: tuple[int, ...]) -> bool:
+        """Take in an element's decision; False where the comparison ends with it."""
+        where = f"output {output}{list(index)}"
+        if decision.kind == "equal":
+            return True
+        if decision.kind == "undecided":
+            self.result.kind, self.result.reason = "undecided", f"{where}: {decision.reason}"
+            return False
+        assert decision.difference is not None
+        witness = self._witness(decision.difference, output, index)
+        if witness is None:
+            self.result.kind = "undecided"
+            self.result.reason = f"{where}: the expressions differ where one of the programs is not defined in float64"
+            return False
+        self.result.kind, self.result.witness = "different", witness
+        self.result.reason = f"{where} differs at real inputs"
+        return False
+
+    def _witness(self, difference: Difference, output: int, index: tuple[int, ...]) -> Witness | None:
+        """Return the difference as inputs of the programs; None where a program yields NaN on them."""
+        program = self.graphs[0]
+        inputs: list[Array] = []
+        for number, tensor in enumerate(program.inputs):
+            array = np.full(tensor.shape, 0.5)
+            for (owner, element), value in difference.point.items():
+                if owner == number:
+                    array.flat[element] = float(value)
+            inputs.append(array)
+        for graph in self.graphs:
+            if np.isnan(evaluate(graph, inputs)[output][index]):
+                return None
+        shapes = tuple(tensor.shape for tensor in program.inputs)
+        return Witness(output, index, difference.left, difference.right, shapes, tuple(inputs), difference.how)
