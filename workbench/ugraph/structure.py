@@ -16,11 +16,10 @@ from fractions import Fraction
 from typing import assert_never
 
 from workbench.core.tensors import DeviceTensor
-from workbench.ops.attributes import fraction
 from workbench.ops.movement import reshape_sources
 from workbench.ops.spec import Concatenated, DimSource, Factor, Homogeneity, OpKind, Piece, Product, Regrouped, Same
 from workbench.ugraph.atoms import AtomKind, Atoms, Run
-from workbench.ugraph.counts import recognize_counts
+from workbench.ugraph.counts import constant_value, recognize_counts
 from workbench.ugraph.dataflow import Dataflow, Step, flatten
 from workbench.ugraph.dimensions import SIZE_ATTRIBUTES, Dimensions
 from workbench.ugraph.expand import expand
@@ -77,7 +76,7 @@ class _Structure:
                 launch = step.launch
             self._step(number, step)
         self._store()
-        self.outputs = [self._terms[value] for value in self.flow.outputs]
+        self.outputs = [self._settled(self._terms[value]) for value in self.flow.outputs]
 
     def digest_of(self, vertex: int) -> str:
         """Return the digest of a vertex."""
@@ -86,8 +85,11 @@ class _Structure:
     def _vertex(self, label: str, terms: Sequence[Term], place: str, launch: int | None, salt: str = "") -> int:
         code = digest(label, place, salt, *(term.text(self.digest_of) for term in terms))
         if (launch, code) not in self._known:
-            self._known[launch, code] = len(self.vertices)
-            self.vertices.append(Vertex(label, tuple(terms), place, launch, code))
+            self._known[launch, code] = number = len(self.vertices)
+            below = 1 << number
+            for term in terms:
+                below |= self.vertices[term.vertex].below
+            self.vertices.append(Vertex(label, tuple(terms), place, launch, code, below))
         return self._known[launch, code]
 
     def _store(self) -> None:
@@ -199,10 +201,11 @@ class _Structure:
         match node.op:
             case "constant" | "scale":
                 base = operands[0] if operands else Term(self._one)
-                value = fraction(node.attribute_map, "factor" if node.op == "scale" else "value")
+                value = constant_value(self.flow, number)
                 if value == 0:
                     return Term(self._vertex("times 0", [Term(base.vertex)], self._place(step), step.launch))
-                return Term(base.vertex, base.coefficient.times(self._constant(number, value)), base.port)
+                factor = Coefficient(Scalar(1 if value > 0 else -1), (), ((number, Fraction(1)),))
+                return Term(base.vertex, base.coefficient.times(factor), base.port)
             case "neg":
                 return Term(operands[0].vertex, operands[0].coefficient.times(MINUS), operands[0].port)
             case "sub":
@@ -221,16 +224,19 @@ class _Structure:
                 label = node.op + self._attributes(number, step, node)
                 return self._homogeneous(step, label, operands, laws, commutative=node.spec.commutative)
 
-    def _constant(self, number: int, value: Fraction) -> Coefficient:
-        """Return a constant as a coefficient, powers of counts where it is recognised as such."""
-        if number not in self.counts:
-            return Coefficient(scalar(value))
-        powers: dict[int, Fraction] = {}
-        for span in self.counts[number].spans:
-            for step in sorted(span.steps):
-                if step in self._of_step:
-                    powers[self._of_step[step]] = span.exponent
-        return Coefficient(Scalar(1 if value > 0 else -1), tuple(sorted(powers.items())))
+    def _settled(self, term: Term) -> Term:
+        """Return a term whose constants have been carried as far as they go: counts of sums below it, or numbers."""
+        coefficient = Coefficient(term.coefficient.number, term.coefficient.counts)
+        for number, exponent in term.coefficient.pending:
+            value = Coefficient(scalar(abs(constant_value(self.flow, number))))
+            if number in self.counts:
+                spans = self.counts[number].spans
+                powers = {self._of_step.get(step, -1): span.exponent for span in spans for step in span.steps}
+                below = self.vertices[term.vertex].below
+                if all(vertex >= 0 and below >> vertex & 1 for vertex in powers):
+                    value = Coefficient(ONE, tuple(sorted(powers.items())))
+            coefficient = coefficient.times(value, exponent)
+        return Term(term.vertex, coefficient, term.port, term.note)
 
     def _by_constant(self, step: Step, op: str, operands: list[Term], laws: Sequence[Homogeneity]) -> Term:
         left, right = operands
@@ -267,12 +273,15 @@ class _Structure:
         commutative: bool = False,
     ) -> Term:
         """Return a vertex, what its laws let through carried out of its operands."""
-        terms, outside = list(operands), UNIT
+        alone = {position for law in laws for position in law.operands if len(law.operands) == 1}
+        alone |= {0} if len(operands) == 1 and laws else set()
+        terms = [term if number in alone else self._settled(term) for number, term in enumerate(operands)]
+        outside = UNIT
         for law in laws:
             which = list(law.operands) or list(range(len(terms)))
             pivot = terms[self._pivot(terms, which, commutative)].coefficient
             if law.positive and pivot.number.sign < 0:
-                pivot = Coefficient(pivot.number.magnitude, pivot.counts)
+                pivot = Coefficient(pivot.number.magnitude, pivot.counts, pivot.pending)
             outside = outside.times(pivot, law.degree)
             for position in which:
                 terms[position] = terms[position].scaled(UNIT.times(pivot, Fraction(-1)))

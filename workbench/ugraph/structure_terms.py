@@ -11,28 +11,42 @@ from fractions import Fraction
 
 from workbench.ugraph.scalars import ONE, Scalar
 
+Powers = tuple[tuple[int, Fraction], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Coefficient:
-    """A constant factor. Attributes: number; counts: powers of the number of elements a vertex folds, by vertex."""
+    """A constant factor.
+
+    Attributes: number; counts: powers of the number of elements that a vertex folds, by vertex; pending: powers of the
+    magnitudes of constants of the program, by step, which are counts or numbers depending on how far they are carried.
+    """
 
     number: Scalar = ONE
-    counts: tuple[tuple[int, Fraction], ...] = ()
+    counts: Powers = ()
+    pending: Powers = ()
 
     def times(self, other: Coefficient, degree: Fraction = Fraction(1)) -> Coefficient:
         """Return this times a power of another."""
-        counts = dict(self.counts)
-        for vertex, exponent in other.counts:
-            counts[vertex] = counts.get(vertex, Fraction(0)) + degree * exponent
-        kept = tuple(sorted((vertex, exponent) for vertex, exponent in counts.items() if exponent))
-        return Coefficient(self.number * other.number.power(degree), kept)
+        return Coefficient(
+            self.number * other.number.power(degree),
+            _added(self.counts, other.counts, degree),
+            _added(self.pending, other.pending, degree),
+        )
 
     def text(self, name: Callable[[int], str]) -> str:
-        """Return it as a prefix of a product, empty for 1."""
+        """Return it, nothing pending, as a prefix of a product, empty for 1."""
         parts = sorted(f"n({name(vertex)})" + ("" if e == 1 else f"^{e}") for vertex, e in self.counts)
         if not self.number.is_one:
             parts.insert(0, str(self.number))
         return "".join(f"{part} * " for part in parts)
+
+
+def _added(left: Powers, right: Powers, degree: Fraction) -> Powers:
+    powers = dict(left)
+    for base, exponent in right:
+        powers[base] = powers.get(base, Fraction(0)) + degree * exponent
+    return tuple(sorted((base, exponent) for base, exponent in powers.items() if exponent))
 
 
 UNIT = Coefficient()
@@ -63,13 +77,18 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """An operator on terms. Attributes: label; terms; where: place and, inside a block graph, its launch; digest."""
+    """An operator on terms.
+
+    Attributes: label; terms; place; launch: the block graph it is in, None at the kernel level; digest; below: the
+    vertices it rests on and itself, as bits.
+    """
 
     label: str
     terms: tuple[Term, ...]
     place: str
     launch: int | None
     digest: str
+    below: int
 
 
 class Printer:
