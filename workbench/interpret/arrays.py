@@ -269,6 +269,10 @@ class ArrayDomain(ABC, Generic[V]):
                 if split is not None:
                     mask = valid_mask(split, -1, len(operand.shape), self._cells)
                     operand = Tile(self.fill(operand.value, mask, "sum"), operand.shape, (*operand.ragged[:-1], None))
+                    if rescale.ragged and rescale.ragged[-1] is not None:  # a factor that varies along the axis
+                        mask = valid_mask(split, -1, len(rescale.shape), self._cells)
+                        filled = self.fill(rescale.value, mask, "sum")
+                        rescale = Tile(filled, rescale.shape, (*rescale.ragged[:-1], None))
                 return self._apply("sum", self._rescaled(operand, rescale, loop), axis=-1)
             case _:
                 assert_never(node.kind)
