@@ -1,167 +1,364 @@
-"""Degrees of numerators and denominators of a program without exp and roots, by one walk.
+"""Degrees and heights of the polynomials behind a form: numerator over powers of factors that are kept as symbols.
 
-Invariant: every element of a tensor is a quotient of polynomials of at most these degrees in the inputs.
+A form is written N * product of factor^power. A denominator that several terms, both programs, or all elements along a
+summed axis share is one factor and counts once; where denominators differ along a summed axis of extent n, the common one
+is their product, of n times the degree. Invariant: degrees, weights and heights are upper bounds at the extents given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import reduce
+from math import ceil, gcd, lcm, log2
+from typing import Protocol, assert_never
 
-from workbench.core.tensors import DeviceTensor
-from workbench.errors import OutsideLaxError
-from workbench.interpret.walk import Observer, walk, walk_block
-from workbench.ops.attributes import complete_attributes, integer
-from workbench.ops.registry import operator
-from workbench.ops.spec import AttributeValue, Opaque
-from workbench.ugraph.block_graph import BlockGraph
-from workbench.ugraph.expand import expand
-from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.nodes import Accumulator, GraphDefinedNode, InputIterator, OpNode, RunningMax
+from workbench.verify.forms import (
+    AnyAtom,
+    Call,
+    Choice,
+    Element,
+    Exponential,
+    Form,
+    Forms,
+    Group,
+    Monomial,
+    Root,
+    Sum,
+    Unknown,
+)
+from workbench.verify.indices import Index, Var
 
-_KEEPS = frozenset({"neg", "scale", "transpose", "reshape", "broadcast", "split", "relu", "abs", "clamp", "max"})
+COUNT_BITS = 31.0  # how many elements a ragged tile has is below 2^31
+NOTHING = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Degrees:
-    """Degrees of an element's numerator and denominator; shape of the tensor."""
+class Size:
+    """Bounds on a polynomial in input elements u, exponentials y and roots, times `content` a polynomial over the integers.
 
-    numerator: int
-    denominator: int
-    shape: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class Analysis:
-    """Degrees of the worst output, and the summed degrees of everything that is divided by.
-
-    Attributes: opaque; piecewise; reason: why there is no analysis, "" if there is.
+    Attributes:
+        degree: total degree in u, a root counting half the degree of its radicand.
+        plus, minus: positive and negative exponents of y in a monomial, added up.
+        terms: different monomials in y.
+        height: log2 of the largest coefficient of content * polynomial.
+        norm: log2 of the sum of the absolute coefficients, each root weighing the square root of its radicand's norm.
+        content: a common denominator of the coefficients.
+        names: input tensors, roots and random functions that occur.
     """
 
-    numerator: int = 0
-    denominator: int = 0
-    zeros: int = 0
-    opaque: list[str] = field(default_factory=list)
-    piecewise: bool = False
-    reason: str = ""
+    degree: Fraction = Fraction(0)
+    plus: int = 0
+    minus: int = 0
+    terms: float = 1.0
+    height: float = 0.0
+    norm: float = 0.0
+    content: int = 1
+    names: frozenset[object] = frozenset()
 
-
-class _DegreeDomain:
-    def __init__(self) -> None:
-        self.analysis = Analysis()
-        self.blocks = 1
-
-    def operator(self, node: OpNode, operands: tuple[Degrees, ...]) -> tuple[Degrees, ...]:
-        return self.rule(node.op, node.attribute_map, operands, tuple(t.shape for t in node.results))
-
-    def tile_operator(self, node: OpNode, operands: tuple[Degrees, ...]) -> tuple[Degrees, ...]:
-        return self.rule(node.op, node.attribute_map, operands, tuple(t.shape for t in node.results))
-
-    def launch(
-        self, node: GraphDefinedNode, operands: tuple[Degrees, ...], observe: Observer | None
-    ) -> tuple[Degrees, ...]:
-        block = node.block
-        outer, self.blocks = self.blocks, prod(block.grid_dims) * block.forloop_range
-        saved = walk_block(block, operands, self, observe, ())
-        self.blocks = outer
-        return tuple(
-            Degrees(value.numerator, value.denominator, tensor.shape)
-            for value, tensor in zip(saved, node.results, strict=True)
+    def times(self, other: Size) -> Size:
+        """Return bounds on the product; coefficients of polynomials without common variables only multiply."""
+        if self.names & other.names:
+            height = min(self.height + other.norm, self.norm + other.height)
+        else:
+            height = self.height + other.height
+        return Size(
+            self.degree + other.degree,
+            self.plus + other.plus,
+            self.minus + other.minus,
+            self.terms * other.terms,
+            height,
+            self.norm + other.norm,
+            self.content * other.content,
+            self.names | other.names,
         )
 
-    def load(self, node: InputIterator, value: Degrees, tensor: DeviceTensor, block: BlockGraph) -> Degrees:
-        return Degrees(value.numerator, value.denominator, node.result.shape)
+    def to_power(self, exponent: int) -> Size:
+        """Return bounds on a power of at least 0."""
+        if exponent == 0:
+            return Size()
+        return Size(
+            self.degree * exponent,
+            self.plus * exponent,
+            self.minus * exponent,
+            _to_power(self.terms, exponent),
+            self.height + self.norm * (exponent - 1),
+            self.norm * exponent,
+            self.content**exponent,
+            self.names,
+        )
 
-    def accumulate(self, node: Accumulator, operand: Degrees, rescale: Degrees | None, block: BlockGraph) -> Degrees:
-        if rescale is not None:
-            raise OutsideLaxError("a rescaled accumulator follows an exp")
-        if node.kind.value == "max":
-            return operand
-        folded = operand.shape[-1] if node.kind.reduces_last_axis else 1
-        return _sum(operand, block.forloop_range * folded, node.result.shape)
+    def scaled(self, factor: Fraction) -> Size:
+        """Return bounds on the polynomial times a number; common factors with the content cancel."""
+        if factor == 0:
+            return ZERO
+        shared = gcd(self.content, factor.numerator)
+        bits = log2(abs(factor.numerator // shared)) if abs(factor.numerator) != shared else 0.0
+        return replace(
+            self, height=self.height + bits, norm=self.norm + bits, content=self.content // shared * factor.denominator
+        )
 
-    def running_max(self, node: RunningMax, operand: Degrees, block: BlockGraph) -> tuple[Degrees, Degrees]:
-        self.analysis.piecewise = True
-        shift = _sum(operand, 2, node.shift.shape)
-        return Degrees(operand.numerator, operand.denominator, node.maximum.shape), shift
-
-    def rule(
-        self,
-        op: str,
-        attributes: dict[str, AttributeValue],
-        operands: tuple[Degrees, ...],
-        shapes: tuple[tuple[int, ...], ...],
-    ) -> tuple[Degrees, ...]:
-        spec, shape = operator(op), shapes[0]
-        if op in ("relu", "abs", "clamp", "max", "maximum", "minimum"):
-            self.analysis.piecewise = True
-        if isinstance(spec.field, Opaque):
-            self.analysis.opaque.append(op)
-            self.analysis.reason = f"the argument of {op} is a random function here"
-            return (Degrees(1, 0, shape),)
-        if spec.expand is not None and op not in ("mean", "square", "power"):
-            made = spec.expand(self._apply, operands, tuple(o.shape for o in operands), attributes)
-            return (made,)
-        if op in _KEEPS:
-            return tuple(Degrees(operands[0].numerator, operands[0].denominator, s) for s in shapes)
-        if op == "constant":
-            return (Degrees(0, 0, shape),)
-        if op in ("add", "sub"):
-            a, b = operands
-            return (_added(a, b, shape),)
-        if op in ("mul", "square"):
-            a, b = operands[0], operands[-1]
-            return (Degrees(a.numerator + b.numerator, a.denominator + b.denominator, shape),)
-        if op == "div":
-            a, b = operands
-            self.analysis.zeros += prod(b.shape) * self.blocks * max(b.numerator, 1)
-            return (Degrees(a.numerator + b.denominator, a.denominator + b.numerator, shape),)
-        if op == "power":
-            (a,), e = operands, integer(attributes, "exponent")
-            if e < 0:
-                self.analysis.zeros += prod(a.shape) * self.blocks * max(a.numerator, 1)
-                return (Degrees(a.denominator * -e, a.numerator * -e, shape),)
-            return (Degrees(a.numerator * e, a.denominator * e, shape),)
-        if op in ("sum", "mean"):
-            return (_sum(operands[0], operands[0].shape[integer(attributes, "axis")], shape),)
-        if op == "sum_to_columns":
-            return (_sum(operands[0], operands[0].shape[-1] // shape[-1], shape),)
-        if op == "matmul":
-            a, b = operands
-            product = Degrees(a.numerator + b.numerator, a.denominator + b.denominator, shape)
-            return (_sum(product, a.shape[-1], shape),)
-        if op in ("maximum", "minimum", "concat"):
-            return (
-                Degrees(max(o.numerator for o in operands), max(o.denominator for o in operands), shape),
-            )
-        self.analysis.reason = f"the degree of {op} is not analysed"
-        return tuple(Degrees(0, 0, s) for s in shapes)
-
-    def _apply(self, name: str, *operands: Degrees, **attributes: AttributeValue) -> Degrees:
-        spec = operator(name)
-        shapes = tuple(o.shape for o in operands)
-        complete = complete_attributes(spec, attributes, shapes)
-        return self.rule(name, dict(complete), operands, spec.infer_shapes(shapes, complete))[0]
+    def brought_to(self, content: int) -> Size:
+        """Return the same polynomial with a multiple of its content."""
+        bits = log2(content // self.content)
+        return replace(self, height=self.height + bits, norm=self.norm + bits, content=content)
 
 
-def _added(a: Degrees, b: Degrees, shape: tuple[int, ...]) -> Degrees:
-    return Degrees(
-        max(a.numerator + b.denominator, b.numerator + a.denominator), a.denominator + b.denominator, shape
+ZERO = Size(terms=0.0, height=NOTHING, norm=NOTHING)
+
+
+def _to_power(value: float, exponent: int) -> float:
+    try:
+        return float(value**exponent)
+    except OverflowError:
+        return float("inf")
+
+
+def _log_sum(values: Iterable[float]) -> float:
+    found = [value for value in values if value != NOTHING]
+    if not found:
+        return NOTHING
+    top = max(found)
+    return top + log2(sum(2.0 ** (value - top) for value in found))
+
+
+def _alike(sizes: list[Size]) -> tuple[Size, list[Size]]:
+    """Return what sums and alternatives share (height and norm left open), and the sizes brought to one content."""
+    content = reduce(lcm, (size.content for size in sizes), 1)
+    alike = [size.brought_to(content) for size in sizes]
+    shared = Size(
+        max((size.degree for size in alike), default=Fraction(0)),
+        max((size.plus for size in alike), default=0),
+        max((size.minus for size in alike), default=0),
+        content=content,
+        names=frozenset[object]().union(*(size.names for size in alike)),
+    )
+    return shared, alike
+
+
+def added(sizes: list[Size]) -> Size:
+    """Return bounds on a sum."""
+    shared, alike = _alike(sizes)
+    return replace(
+        shared,
+        terms=sum(size.terms for size in alike),
+        height=_log_sum(size.height for size in alike),
+        norm=_log_sum(size.norm for size in alike),
     )
 
 
-def _sum(a: Degrees, extent: int, shape: tuple[int, ...]) -> Degrees:
-    return Degrees(a.numerator + (extent - 1) * a.denominator, extent * a.denominator, shape)
+def one_of(sizes: list[Size]) -> Size:
+    """Return bounds that hold for each of several polynomials."""
+    shared, alike = _alike(sizes)
+    return replace(
+        shared,
+        terms=max(size.terms for size in alike),
+        height=max(size.height for size in alike),
+        norm=max(size.norm for size in alike),
+    )
 
 
-def analyse(graph: KernelGraph) -> Analysis:
-    """Return the degrees of a program's worst output element."""
-    domain = _DegreeDomain()
-    inputs = [Degrees(1, 0, tensor.shape) for tensor in graph.inputs]
-    mapped: Callable[..., list[Degrees]] = walk
-    outputs = mapped(expand(graph), inputs, domain)
-    result = domain.analysis
-    result.numerator = max(value.numerator for value in outputs)
-    result.denominator = max(value.denominator for value in outputs)
-    return result
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A polynomial kept as a symbol. Attributes: name; variables it mentions; size."""
+
+    name: object
+    variables: frozenset[Var]
+    size: Size = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A form as numerator times powers of factors (negative ones are the denominator)."""
+
+    size: Size
+    factors: Mapping[Factor, int] = field(default_factory=dict)
+
+    def times(self, other: Ratio) -> Ratio:
+        """Return the product."""
+        factors = dict(self.factors)
+        for factor, power in other.factors.items():
+            factors[factor] = factors.get(factor, 0) + power
+        return Ratio(self.size.times(other.size), {f: e for f, e in factors.items() if e})
+
+    def to_power(self, exponent: int) -> Ratio:
+        """Return a power of at least 0."""
+        return Ratio(self.size.to_power(exponent), {f: e * exponent for f, e in self.factors.items()})
+
+    @property
+    def poles(self) -> Size:
+        """The size of the denominator."""
+        size = Size()
+        for factor, power in self.factors.items():
+            if power < 0:
+                size = size.times(factor.size.to_power(-power))
+        return size
+
+
+def over_common_factors(ratios: list[Ratio]) -> tuple[list[Size], dict[Factor, int]]:
+    """Return numerators over one common product of factors, and that product."""
+    names = {factor for ratio in ratios for factor in ratio.factors}
+    common = {f: min(ratio.factors.get(f, 0) for ratio in ratios) for f in names}
+    sizes = []
+    for ratio in ratios:
+        size = ratio.size
+        for f in sorted(names, key=lambda factor: repr(factor.name)):
+            lift = ratio.factors.get(f, 0) - common[f]
+            if lift:
+                size = size.times(f.size.to_power(lift))
+        sizes.append(size)
+    return sizes, {f: e for f, e in common.items() if e}
+
+
+class Exponents(Protocol):
+    """What the exponentials of a form are in terms of independent atoms (`exponents.Basis`)."""
+
+    def weights(self, argument: Form) -> tuple[int, int]:
+        """Return how much of positive and of negative exponents an exponential brings."""
+        ...
+
+    def separates(self, argument: Form, var: Var) -> bool:
+        """Return True when different values of a variable give different exponents."""
+        ...
+
+
+class Degrees:
+    """Computes ratios of forms.
+
+    exponents: of the exponentials; counted: the tensors whose elements have degree 1, None for all.
+    """
+
+    def __init__(self, forms: Forms, exponents: Exponents | None, counted: frozenset[int] | None = None) -> None:
+        self.forms, self.exponents, self.counted = forms, exponents, counted
+        self._known: dict[int, Ratio] = {}
+
+    def difference(self, left: Form, right: Form) -> Size:
+        """Return bounds on the numerator of left - right over the common denominator."""
+        sizes, _ = over_common_factors([self.of(left), self.of(right)])
+        return added(sizes)
+
+    def of(self, form: Form) -> Ratio:
+        """Return the ratio of a form."""
+        if form.number not in self._known:
+            if not form.terms:
+                self._known[form.number] = Ratio(ZERO)
+            else:
+                parts = [self.of_monomial(m, c) for m, c in form.terms]
+                sizes, common = over_common_factors(parts)
+                self._known[form.number] = Ratio(added(sizes), common)
+        return self._known[form.number]
+
+    def of_monomial(self, monomial: Monomial, coefficient: Fraction = Fraction(1)) -> Ratio:
+        """Return the ratio of coefficient * monomial."""
+        ratio = Ratio(Size().scaled(coefficient))
+        for atom, power in monomial:
+            ratio = ratio.times(self.of_atom(atom, power))
+        return ratio
+
+    def of_atom(self, atom: AnyAtom, power: int) -> Ratio:
+        """Return the ratio of a power of an atom; what is divided by becomes a factor."""
+        if isinstance(atom, Root):
+            base, extra = self._root(atom)
+            return Ratio(Size(), {base: power, **{f: e * power for f, e in extra.items()}})
+        ratio = self._atom(atom)
+        if power > 0:
+            return ratio.to_power(power)
+        base = Factor(("divisor", atom.number), atom.variables, ratio.size)
+        return Ratio(Size(), {base: power, **{f: e * power for f, e in ratio.factors.items()}})
+
+    def _atom(self, atom: AnyAtom) -> Ratio:
+        match atom:
+            case Element():
+                degree = Fraction(self.counted is None or atom.tensor in self.counted)
+                return Ratio(Size(degree, names=frozenset({atom.tensor})))
+            case Unknown():
+                return Ratio(Size(height=COUNT_BITS, norm=COUNT_BITS))
+            case Call():
+                return Ratio(Size(Fraction(self.counted is None), names=frozenset({("call", atom.number)})))
+            case Exponential():
+                plus, minus = self.exponents.weights(atom.argument) if self.exponents else (0, 0)
+                return Ratio(Size(plus=plus, minus=minus, names=frozenset({"exp"})))
+            case Group():
+                return self.of(atom.form)
+            case Choice():
+                sizes, common = over_common_factors([self.of(form) for form in atom.alternatives])
+                return Ratio(one_of(sizes), common)
+            case Sum():
+                return self._sum(atom)
+            case Root():
+                base, extra = self._root(atom)
+                return Ratio(base.size, dict(extra))
+            case _:
+                assert_never(atom)
+
+    def _root(self, atom: Root) -> tuple[Factor, dict[Factor, int]]:
+        """Return the root times a product of factors that makes its square a polynomial, and what that was divided by."""
+        ratio = self.of(atom.radicand)
+        squared, extra = ratio.size, dict[Factor, int]()
+        for factor, power in ratio.factors.items():
+            below = ceil(-power / 2) if power < 0 else 0
+            squared = squared.times(factor.size.to_power(power + 2 * below))
+            if below:
+                extra[factor] = -below
+        bits = log2(squared.content)
+        size = Size(
+            squared.degree / 2,
+            ceil(squared.plus / 2),
+            ceil(squared.minus / 2),
+            squared.terms,
+            0.0,
+            max(0.0, (squared.norm + bits) / 2),
+            squared.content,
+            squared.names | {("root", atom.number)},
+        )
+        return Factor(("root", atom.number), atom.variables, size), extra
+
+    def _sum(self, atom: Sum) -> Ratio:
+        """Return the ratio of a sum: what differs along the variable is multiplied out."""
+        ((monomial, coefficient),) = atom.body.terms
+        ratio, extent = self.of_monomial(monomial, coefficient), atom.var.extent
+        size, factors, distinct = ratio.size, dict[Factor, int](), self._is_distinct(monomial, atom.var)
+        for factor, power in ratio.factors.items():
+            if atom.var not in factor.variables:
+                factors[factor] = power
+            elif power > 0:
+                size, distinct = size.times(factor.size.to_power(power)), False
+            else:
+                name = ("all", atom.var, atom.limits, factor.name)
+                whole = Factor(name, factor.variables - {atom.var}, factor.size.to_power(extent))
+                factors[whole] = factors.get(whole, 0) + power
+                size, distinct = size.times(factor.size.to_power((extent - 1) * -power)), False
+        bits = log2(extent)
+        terms = size.terms * extent
+        if not distinct:
+            size = replace(size, height=size.height + bits)
+        return Ratio(replace(size, norm=size.norm + bits, terms=terms), factors)
+
+    def _is_distinct(self, monomial: Monomial, var: Var) -> bool:
+        """Return True when no monomial of the summand at one value of the variable is one at another value.
+
+        So it is if the summand is divisible by an input element that differs from value to value and occurs in no other
+        factor, or by an exponential whose exponents differ from value to value and no other factor has exponentials.
+        """
+        for atom, power in monomial:
+            if power < 1 or not isinstance(atom, Element | Exponential):
+                continue
+            ratios = [self.of_atom(other, e) for other, e in monomial if other is not atom]
+            others = frozenset[object]().union(*(ratio.size.names | _names(ratio) for ratio in ratios))
+            if isinstance(atom, Element):
+                if atom.tensor not in others and any(_moves(index, var) for index in atom.index):
+                    return True
+            elif "exp" not in others and self.exponents and self.exponents.separates(atom.argument, var):
+                return True
+        return False
+
+
+def _moves(index: Index, var: Var) -> bool:
+    """Return True when an index changes with the variable: it occurs by itself, and in no other digit."""
+    rest = Index(0, tuple((c, digit) for c, digit in index.digits if digit != var))
+    return index.coefficient(var) != 0 and var not in rest.variables()
+
+
+def _names(ratio: Ratio) -> frozenset[object]:
+    return frozenset[object]().union(*(factor.size.names for factor in ratio.factors))

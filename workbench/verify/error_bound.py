@@ -6,14 +6,21 @@ number is known the answer is None with the reason, never a guess. The theorems 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log
 
 from workbench.display import Displayed
 from workbench.domains.field_pairs import FieldPair
-from workbench.errors import UsageError
+from workbench.domains.residues import Modulus
+from workbench.errors import NotApplicableError, UsageError
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.verify.degrees import analyse
+from workbench.verify.acceptance import Acceptance, Side, laurent_degree, theorem_two
+from workbench.verify.degrees import Size
+from workbench.verify.elements import Elements, elements_of
+from workbench.verify.forms import Forms
+
+MAX_ZEROS = 0.25  # so often some denominator may be zero; the bound is divided by 1 - 2 * that
+SCHWARTZ_ZIPPEL, MIXED, THEOREM_TWO = "schwartz-zippel", "mixed sets", "theorem 2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +30,11 @@ class Bound(Displayed):
     Attributes:
         per_test: probability that one test accepts, at most; None where no bound below 1 is known.
         name: which bound `per_test` is: "schwartz-zippel", "mixed sets", "theorem 2", or "" if there is none.
-        degree_u: degree of the difference in the values modulo p (after conjugation where roots occur).
+        degree_u: degree of the difference in the values modulo p (of its norm where roots occur).
         degree_y: degree of the difference in the exponentials, 0 without exp.
-        conditioned_roots: independent roots in one output element's cone; inputs are drawn until each has a square.
-        height_p, height_q: how large integer coefficients and exponents can be, in bits.
-        pairs_needed: 1, or 2 where the heights reach the primes: test under a second, independent pair too.
+        conditioned_roots: different roots that an output element rests on.
+        height: log2 of the largest integer coefficient that the difference can have.
+        pairs_needed: 1, or 2 where the height reaches the primes: test under a second, independent pair too.
         premises: what was checked, in words.
         assumptions: what the number rests on and was not checked, in words.
         bounds: every bound that was computed, by name.
@@ -41,8 +48,7 @@ class Bound(Displayed):
     degree_u: int | None = None
     degree_y: int | None = None
     conditioned_roots: int = 0
-    height_p: float = 0.0
-    height_q: float = 0.0
+    height: float = 0.0
     pairs_needed: int = 1
     premises: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -64,9 +70,11 @@ class Bound(Displayed):
             lines = [f"no bound: {self.reason}"]
         else:
             lines = [
-                f"one test accepts different programs with probability at most {self.per_test:.3g} ({self.name}; "
-                f"degree {self.degree_u} modulo p, {self.degree_y} in the exponentials)"
+                f"one test accepts different programs with probability at most {self.per_test:.3g} ({self.name}; degree "
+                f"{self.degree_u} in the values, {self.degree_y} in the exponentials)"
             ]
+        if self.per_cell:
+            lines.append("  piecewise operators: the number holds for each cell that is tested")
         lines += [f"  checked: {premise}" for premise in self.premises]
         lines += [f"  assumed: {assumption}" for assumption in self.assumptions]
         lines += [f"  {name}: {value:.3g}" for name, value in self.bounds.items() if name != self.name]
@@ -77,39 +85,122 @@ class Bound(Displayed):
         return self.explain()
 
 
-def bound_per_test(program: KernelGraph, candidate: KernelGraph, pair: FieldPair, *, seed: int = 0) -> Bound:
+def bound_per_test(
+    program: KernelGraph, candidate: KernelGraph, pair: FieldPair, *, seed: int = 0, compare_q: bool = True
+) -> Bound:
     """Return how often one test under a field pair accepts the candidate although it differs from the program.
 
-    Both graphs as they are evaluated (square radicands rewritten, `radicands.rewrite_square_radicands`); seed: of the
-    random points at which premises are checked. A test draws all inputs, and draws again where a denominator is zero or a
-    radicand is no square; it accepts when all output elements agree on every side that both have.
+    Both graphs as they are evaluated, at any shapes (square radicands rewritten, `radicands.rewrite_square_radicands`).
+    seed: of the random points at which premises are checked; compare_q: whether inputs have parts modulo q and outputs are
+    compared there too where both have them. A test draws all inputs, draws again where a denominator is zero or a radicand
+    is no square, and accepts when all output elements agree.
     """
-    left, right = analyse(program), analyse(candidate)
+    forms = Forms()
+    try:
+        left, right = (elements_of(graph, forms, root_on_q=pair.root_on_q) for graph in (program, candidate))
+    except NotApplicableError as error:
+        return Bound(per_test=None, name="", reason=str(error))
+    if left.shapes != right.shapes:
+        return Bound(per_test=None, name="", reason=f"the outputs have shapes {left.shapes} and {right.shapes}")
+    sums = Acceptance(forms, Modulus(pair.p), Modulus(pair.q), seed, (*left.divisors, *right.divisors))
+    bounds = [_of_output(sums, left, right, number, pair, compare_q) for number in range(len(left.outputs))]
+    return max(bounds, key=lambda bound: 2.0 if bound.per_test is None else bound.per_test)
+
+
+def _of_output(
+    sums: Acceptance, left: Elements, right: Elements, number: int, pair: FieldPair, compare_q: bool
+) -> Bound:
+    """Return the bound for programs that differ in one output."""
+    a, b = left.outputs[number], right.outputs[number]
+    side, size = sums.side(a, b, "p")
+    sides = {"p": side}
+    if compare_q and left.has_q[number] and right.has_q[number]:
+        sides["q"] = sums.side(a, b, "q")[0]
     opaque = tuple(dict.fromkeys((*left.opaque, *right.opaque)))
-    reason = left.reason or right.reason
-    if reason:
-        return Bound(per_test=None, name="", opaque=opaque, reason=reason)
-    degree = max(left.numerator + right.denominator, right.numerator + left.denominator)
-    zero_p = (left.zeros + right.zeros) / pair.p
-    zero_q = (left.zeros + right.zeros) / pair.q
-    if zero_p + zero_q >= 1:
-        return Bound(per_test=None, name="", degree_u=degree, degree_y=0, opaque=opaque,
-                     reason=f"field pair {pair.name} is too small for the number of denominators")  # fmt: skip
-    value = degree / pair.p * degree / pair.q / (1 - zero_p - zero_q)
-    if value >= 1:
-        return Bound(per_test=None, name="", degree_u=degree, degree_y=0, opaque=opaque,
-                     reason=f"degree {degree} is too large for field pair {pair.name}")  # fmt: skip
-    return Bound(
-        per_test=value,
-        name="schwartz-zippel",
-        degree_u=degree,
-        degree_y=0,
-        pairs_needed=2,
-        assumptions=("no coefficient of the difference is a multiple of p or q (heights are not tracked)",),
-        bounds={"schwartz-zippel": value},
+    common = Bound(
+        per_test=None,
+        name="",
+        degree_u=ceil(size.degree * 2**side.roots.together),
+        degree_y=laurent_degree(size),
+        conditioned_roots=side.roots.in_cone,
+        height=size.height,
+        premises=_premises(sides),
+        assumptions=_assumptions(sides, opaque),
         opaque=opaque,
         per_cell=left.piecewise or right.piecewise,
     )
+    reason = next((s.roots.reason for s in sides.values() if s.roots.reason), "")
+    zeros = {name: sums.zeros(name) for name in ("p", "q")}
+    reason = reason or next((why for _, why in zeros.values() if why), "")
+    if not reason and sum(value for value, _ in zeros.values()) > MAX_ZEROS:
+        reason = f"field pair {pair.name} is too small for so many denominators: some would often be zero"
+    if reason:
+        return replace(common, reason=reason)
+    share = 1 - 2 * sum(value for value, _ in zeros.values())
+    if size.plus or size.minus:
+        return _with_exponentials(common, side, size, share, pair)
+    return _without_exponentials(common, sides, share, pair)
+
+
+def _without_exponentials(common: Bound, sides: dict[str, Side], share: float, pair: FieldPair) -> Bound:
+    """Return the bound of independent comparisons on one side or on both; those whose heights fit need no assumption."""
+    fitting = {name: s for name, s in sides.items() if s.heights_fit}
+    used = fitting or sides
+    value = 1.0
+    for s in used.values():
+        value *= min(1.0, s.value)
+    value /= share
+    if value >= 1:
+        return replace(common, bounds={SCHWARTZ_ZIPPEL: value}, reason=_too_small(common, pair))
+    common = replace(common, per_test=value, name=SCHWARTZ_ZIPPEL, bounds={SCHWARTZ_ZIPPEL: value})
+    return common if fitting else _with_height_assumption(common, pair)
+
+
+def _with_exponentials(common: Bound, side: Side, size: Size, share: float, pair: FieldPair) -> Bound:
+    """Return the mixed-set bound where its premise is shown, else the paper's theorem 2."""
+    bounds: dict[str, float] = {}
+    reason = side.basis.reason
+    if not reason and laurent_degree(size) >= pair.q / 2:
+        reason = f"exponents count up to {laurent_degree(size)} times an atom, which is not below q / 2"
+    if not reason:
+        bounds[MIXED] = side.value / share
+    if not side.roots.together and not common.opaque:
+        degree = max(1, ceil(size.degree), side.basis.degree)
+        bounds[THEOREM_TWO] = theorem_two(degree, size.terms, pair.q)
+    usable = {name: value for name, value in bounds.items() if value < 1}
+    if not usable:
+        return replace(common, bounds=bounds, reason=reason or _too_small(common, pair))
+    name = min(usable, key=lambda key: (key != MIXED, usable[key]))
+    premises = (*common.premises, *side.basis.premises) if name == MIXED else ()
+    common = replace(common, per_test=usable[name], name=name, bounds=bounds, premises=premises)
+    return common if side.heights_fit else _with_height_assumption(common, pair)
+
+
+def _too_small(common: Bound, pair: FieldPair) -> str:
+    return f"degree {common.degree} is too large for field pair {pair.name}; use a larger pair"
+
+
+def _with_height_assumption(bound: Bound, pair: FieldPair) -> Bound:
+    text = (
+        f"the difference is not zero modulo the primes of {pair.name}: its coefficients may have {bound.height:.0f} bits, so "
+        "that is not shown; test under a second, independent pair"
+    )
+    return replace(bound, pairs_needed=2, assumptions=(*bound.assumptions, text))
+
+
+def _premises(sides: dict[str, Side]) -> tuple[str, ...]:
+    found = [premise for side in sides.values() for premise in side.roots.premises]
+    fitting = [name for name, side in sides.items() if side.heights_fit]
+    if fitting:
+        found.append(f"integer coefficients of the difference are smaller than {' and '.join(fitting)}")
+    return tuple(dict.fromkeys(found))
+
+
+def _assumptions(sides: dict[str, Side], opaque: tuple[str, ...]) -> tuple[str, ...]:
+    found = [text for side in sides.values() for text in side.roots.assumptions]
+    if opaque:
+        found.append(f"what stands for {', '.join(opaque)} behaves as a random function of its argument")
+    return tuple(dict.fromkeys(found))
 
 
 def tests_needed(bound: Bound, error: float) -> int | None:
@@ -128,7 +219,10 @@ def tests_needed(bound: Bound, error: float) -> int | None:
 
 
 def combined(bound: Bound, tests: int) -> float:
-    """Return how often `tests` independent tests all accept two programs that differ; 1.0 where no bound is known."""
+    """Return how often `tests` independent tests all accept two programs that differ; 1.0 where no bound is known.
+
+    With two pairs the larger of both numbers holds, if the difference is not zero modulo one of them.
+    """
     if bound.per_test is None or tests < 1:
         return 1.0
     return float(min(1.0, bound.per_test) ** tests)
