@@ -55,7 +55,7 @@ def expand_accumulators(graph: KernelGraph, *, keep_means: bool = False) -> Kern
                                     the last axis
 
     n is the number of elements folded; it is not the same in every block where a ragged axis is split over the grid:
-    there `mean` stays. `rescale_sum` stays where the last axis is looped raggedly and r varies along it.
+    there `mean` stays.
     """
     return _Accumulators(keep_means).rewrite(graph)
 
@@ -135,12 +135,9 @@ class _Accumulators(_Pass):
                     made = self.add(block, stem, "add", made, self.add(block, stem, "constant", value=node.eps))
                 made = self.add(block, stem, "sqrt", made)
             case AccumulatorKind.RESCALE_SUM:
-                split = block.tile(value).ragged[-1]
-                if operands[1].shape[-1:] == (1,):
+                if operands[1].shape[-1:] in ((), (1,)):
                     folded = self.add(block, stem, "sum", value, axis=-1)
                     made = block.accumulate(folded, "rescale", rescale=operands[1], name=self.names(stem))
-                elif split is not None and any(axis == LOOP for axis, _ in split.parts):
-                    return self.plain_accumulator(block, node, operands, path)
                 else:
                     kept = block.accumulate(value, "rescale", rescale=operands[1], name=self.names(stem))
                     made = self.add(block, stem, "sum", kept, axis=-1)

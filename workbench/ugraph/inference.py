@@ -195,6 +195,13 @@ def accumulate(
                 "fold the axis, or choose a loop count that divides it",
             )
     if rescale is not None:
+        last = operand.ragged[-1] if operand.ragged else None
+        if rescale.shape[-1:] > (1,) and last is not None and any(cut == LOOP for cut, _ in last.parts):
+            raise RaggedTileError(
+                "the rescaling factor varies along an axis that is looped in parts of unequal length",
+                node,
+                "use a factor that is constant along the axis, or a loop count that divides it",
+            )
         for extent, other in zip(reversed(rescale.shape), reversed(operand.shape), strict=False):
             if extent not in (1, other):
                 raise AccumulatorError(
