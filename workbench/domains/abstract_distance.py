@@ -191,15 +191,21 @@ class DistanceTables:
             return _HERE
         algebra, mask = self.algebra, self.algebra.mask[p]
         covered = 0
-        whole = factor = summands = FAR
-        for context in self.embeddings.contexts(region.opened, p):
-            for owner in context.owners:
+        factor = summands = FAR
+        for cofactor, left, owners in self.embeddings.contexts(region.opened, p):
+            for owner in owners:
                 covered |= 1 << owner
-            summands = min(summands, self.steps_of(context, p))
-            factor = min(factor, self._steps(0, context.left & mask))
-        whole = summands
-        if whole == FAR:
+            carried = left & mask
+            if carried:
+                is_free = cofactor == UNIT or (self.costs.sum_scales and self._is_scale(cofactor))
+                summands = min(summands, self._steps(0 if is_free else 1, carried))
+                factor = min(factor, self._steps(0, carried))
+            else:
+                factor = 0
+                summands = min(summands, 0 if cofactor == UNIT else 1)
+        if summands == FAR:
             return _FAR
+        whole = summands
         # A product reaches every monomial of the region; where it cannot, an addition is needed as well.
         terms, parts = len(algebra.polynomials[region.opened.polynomial]), len(algebra.polynomials[p])
         misses = covered != (1 << len(region.opened.monomials)) - 1 or terms % parts > 0
@@ -267,7 +273,7 @@ class DistanceTables:
             try:
                 found = self._compile(p)
             except UndecidedError:
-                found = Region(OpenedPolynomial(p, (), (), (), True), -1, undecided=True)
+                found = Region(OpenedPolynomial(p, (), (), ()), -1, undecided=True)
             self.regions[p] = found
         return found
 
@@ -374,7 +380,7 @@ class DistanceTables:
                 self.has_maximum(q) or (bound | algebra.mask[q]) & algebra.copy_mask for bound, q in elements
             )
             if not is_simple:  # maxima within maxima can be written in too many ways: only the counts decide
-                child = Region(OpenedPolynomial(-1, (), (), (), True), region.count, undecided=True)
+                child = Region(OpenedPolynomial(-1, (), (), ()), region.count, undecided=True)
                 yield Place("max", view, child, _FAR, SUMMANDS, (0, 0, 0), 0, self.costs.crossing.get("max", 1), 0)
                 continue
             region.lattices.append((view, elements, follows))

@@ -8,16 +8,16 @@ binds twice is tried under each of its copies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import permutations, product
+from typing import NamedTuple
 
 from workbench.domains.abstract_normal_form import Algebra
 from workbench.domains.abstract_tables import Monomial, Renaming, UndecidedError, bits_of
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """How an expression without crossings lies in a region: sum over `left` of `cofactor` times it.
 
     Attributes: cofactor (monomial), left (axes still to be summed), owners (per monomial of the expression the monomial
@@ -48,15 +48,17 @@ class View:
 class OpenedPolynomial:
     """A polynomial with its monomials opened.
 
-    Attributes: polynomial; monomials, multiplicity (its distinct monomials and how often each occurs); views; is_plain
-    (no copies of axes and no extents in it: then equal contexts are equal tuples).
+    Attributes: polynomial; monomials, multiplicity (its distinct monomials and how often each occurs); views;
+    has_copies, has_extents (of axes; with neither, equal contexts are equal tuples); owners ((body, bound) -> owner).
     """
 
     polynomial: int
     monomials: tuple[int, ...]
     multiplicity: tuple[int, ...]
     views: tuple[View, ...]
-    is_plain: bool
+    has_copies: bool = False
+    has_extents: bool = False
+    owners: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 class Embeddings:
@@ -75,28 +77,78 @@ class Embeddings:
             algebra.atoms[atom].kind == "extent" for view in views for atom in algebra.monomials[view.body].num
         )
         copies = any((view.bound | algebra.monomial_mask[view.body]) & algebra.copy_mask for view in views)
-        return OpenedPolynomial(p, tuple(distinct), tuple(distinct.values()), views, not extents and not copies)
+        owners = {(view.body, view.bound): view.owner for view in views}
+        return OpenedPolynomial(p, tuple(distinct), tuple(distinct.values()), views, copies, extents, owners)
 
-    def contexts(self, region: OpenedPolynomial, p: int) -> Iterator[Context]:
+    def contexts(self, region: OpenedPolynomial, p: int) -> Iterable[Context]:
         """Return every way the polynomial lies in the region without a crossing."""
         algebra = self.algebra
+        if len(algebra.polynomials[p]) == 1:
+            return self._single(region, algebra.polynomials[p][0])
+        if region.has_copies or region.has_extents:
+            return self._several(region, p)
+        return self._several_plain(region, p)
+
+    def _single(self, region: OpenedPolynomial, m: int) -> list[Context]:
+        algebra = self.algebra
+        guard, count = algebra.guard, algebra.monomial_count[m]
+        bound, body = algebra.open_sums(m)
+        if bound:
+            return [
+                Context(cofactor, left, (view.owner,))
+                for view in region.views
+                for cofactor, left in self.embeddings(view, m)
+            ]
+        results = []
+        for view in region.views:
+            if ((view.count | guard) - count) & guard == guard:
+                cofactor = algebra.divide_monomials(view.body, body)
+                if cofactor >= 0:
+                    results.append(Context(cofactor, view.bound, (view.owner,)))
+        return results
+
+    def _several_plain(self, region: OpenedPolynomial, p: int) -> Iterator[Context]:
+        """Return the contexts of one monomial in which the others lie too: their products are looked up."""
+        algebra = self.algebra
         monomials = Counter(algebra.polynomials[p])
-        if len(monomials) == 1 and len(algebra.polynomials[p]) == 1:
-            for view in region.views:
-                for cofactor, left in self.embeddings(view, algebra.polynomials[p][0]):
-                    yield Context(cofactor, left, (view.owner,))
+        if len(monomials) > len(region.monomials):
             return
-        if len(monomials) > len(region.monomials) and region.is_plain:
-            return
-        candidates: set[tuple[int, int, Renaming]] = set()
-        tables: list[dict[tuple[int, int], list[int]]] = []
+        first, *others = monomials
+        for context in self._single(region, first):
+            used = Counter({context.owners[0]: monomials[first]})
+            owners = [context.owners[0]]
+            for m in others:
+                owner = self._owner(region, context, m)
+                if owner < 0:
+                    break
+                used[owner] += monomials[m]
+                owners.append(owner)
+            else:
+                if all(times <= region.multiplicity[owner] for owner, times in used.items()):
+                    yield context._replace(owners=tuple(owners))
+
+    def _owner(self, region: OpenedPolynomial, context: Context, m: int) -> int:
+        """Return which monomial of the region a monomial becomes in a context, -1 for none."""
+        algebra = self.algebra
+        bound, body = algebra.open_sums(m)
+        if bound & (algebra.monomial_mask[context.cofactor] | context.left):
+            return -1
+        try:
+            product = algebra.multiply_monomials(context.cofactor, body)
+        except UndecidedError:
+            return -1
+        return region.owners.get((product, context.left | bound), -1)
+
+    def _several(self, region: OpenedPolynomial, p: int) -> Iterator[Context]:
+        algebra = self.algebra
+        monomials = Counter(algebra.polynomials[p])
+        tables: list[dict[tuple[int, int], list[View]]] = []
         for m in monomials:
-            table: dict[tuple[int, int], list[int]] = {}
+            table: dict[tuple[int, int], list[View]] = {}
             for view in region.views:
                 for key in self.embeddings(view, m):
-                    table.setdefault(key, []).append(view.owner)
-                    candidates.add((*key, view.renaming))
-            if not table and region.is_plain:
+                    table.setdefault(key, []).append(view)
+            if not table:  # every monomial must lie there by itself
                 return
             tables.append(table)
         shared = set(tables[0]).intersection(*tables[1:])
@@ -104,13 +156,21 @@ class Embeddings:
             used: Counter[int] = Counter()
             owners = []
             for table, times in zip(tables, monomials.values(), strict=True):
-                owner = table[cofactor, left][0]
+                owner = table[cofactor, left][0].owner
                 used[owner] += times
                 owners.append(owner)
             if all(times <= region.multiplicity[owner] for owner, times in used.items()):
                 yield Context(cofactor, left, tuple(owners))
-        if not region.is_plain:
-            yield from self._constructed(region, p, {found for found in candidates if found[:2] not in shared})
+        smallest = min(tables, key=len)
+        keys = set(smallest) - shared
+        if not region.has_extents:  # the cofactors differ in the names of axes only, so not in their counts
+            counts = [{self._signature(key) for key in table} for table in tables]
+            alike = counts[0].intersection(*counts[1:])
+            keys = {key for key in keys if self._signature(key) in alike}
+        yield from self._constructed(region, p, {(*key, view.renaming) for key in keys for view in smallest[key]})
+
+    def _signature(self, key: tuple[int, int]) -> tuple[int, int]:
+        return self.algebra.monomial_count[key[0]], key[1].bit_count()
 
     def embeddings(self, view: View, m: int) -> Iterator[tuple[int, int]]:
         """Return pairs (cofactor, axes left): the sum over them of cofactor times m is the view's monomial."""
@@ -120,10 +180,10 @@ class Embeddings:
             return
         bound, body = algebra.open_sums(m)
         copies = algebra.copy_mask
-        if bound and (view.bound | bound | algebra.monomial_mask[view.body]) & copies:
-            options = self._named_as_in(view.bound, bound, body)
-        else:
-            options = [(bound, body)]
+        has_copies = (view.bound | algebra.monomial_mask[view.body]) & copies
+        if bound & copies and not has_copies:  # two axes of one kind in it, one in the view
+            return
+        options = self._named_as_in(view.bound, bound, body) if bound and has_copies else [(bound, body)]
         for own, renamed in options:
             if own & ~view.bound:
                 continue
@@ -160,7 +220,12 @@ class Embeddings:
         algebra = self.algebra
         distinct = {m: place for place, m in enumerate(region.monomials)}
         available = Counter(dict(zip(region.monomials, region.multiplicity, strict=True)))
+        terms = len(algebra.polynomials[p])
+        budget = algebra.count[region.polynomial] if all(view.count >= 0 for view in region.views) else -1
         for cofactor, left, renaming in sorted(self._with_extents_summed(candidates)):
+            # The cofactor stands in every product.
+            if not algebra.fits(terms * algebra.monomial_count[cofactor], budget):
+                continue
             for joint in _subsets(left & algebra.mask[p]):
                 try:
                     # Axes that only the cofactor carries, or carries under the same name by chance, are its own.
