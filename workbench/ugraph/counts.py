@@ -1,8 +1,8 @@
 """Which constants of a program are really counts: the 1/4096 of a mean that a user wrote as a scale.
 
 A constant is carried outwards through the operators that are homogeneous; where it can go no further it is compared with
-the sums it passed on the way. Invariant: a constant is a count only if it equals one exactly (roots, if asked for, to
-twelve digits), and the axes that are counted are those whose sums it was carried out of.
+the sums it passed on the way. Invariant: a constant is a count only if it equals one exactly or is the decimal that float64
+arithmetic gives for it (0.041666666666666664 for 1/24), and what is counted are axes whose sums it was carried out of.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workbench.ugraph.nodes import Accumulator, AccumulatorKind, InputIterator, 
 from workbench.ugraph.scalars import ONE, scalar
 
 LARGEST_GROUP = 3  # sums whose counts are multiplied into one constant
-ROOT_TOLERANCE = 1e-12  # a square root written as a decimal
+ROUNDING = 2.0**-50  # a quotient or root rounded to float64 once or twice
 _SUMS = ("sum", "matmul", "sum_to_columns")
 _SUMMING = (AccumulatorKind.SUM, AccumulatorKind.SUM_DIM, AccumulatorKind.SUM_TO_COLUMNS)
 
@@ -185,19 +185,19 @@ class _Recognizer:
             share = Fraction(1, 2) if is_root else Fraction(1)
             for group in _groups(spans):
                 powers = tuple(Span(s.steps, s.run, -s.exponent * share / exponent) for s in group)
-                if self._equals(value, powers, is_root):
+                if self._equals(value, powers):
                     return CountPower(powers, is_root)
         return None
 
-    def _equals(self, value: Fraction, powers: tuple[Span, ...], is_root: bool) -> bool:
+    def _equals(self, value: Fraction, powers: tuple[Span, ...]) -> bool:
         counts = [(self.atoms.extent(span.run), span.exponent) for span in powers]
         product = ONE
         for count, power in counts:
             product *= scalar(Fraction(count)).power(power)
         if scalar(value) == product:
             return True
-        near = float(value) / prod(float(count) ** float(power) for count, power in counts)
-        return is_root and abs(near - 1) < ROOT_TOLERANCE
+        near: float = float(value) / prod(float(count) ** float(power) for count, power in counts)
+        return bool(abs(near - 1) < ROUNDING)
 
     def _value(self, number: int) -> Fraction:
         return constant_value(self.flow, number)
