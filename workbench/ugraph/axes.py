@@ -175,16 +175,14 @@ class _Analysis:
         """Name the axes of inputs and outputs, then, in order, what cuts and intermediate tensors add."""
         flow, values = self.flow, self.dimensions.values
         for value, tensor in enumerate(flow.graph.inputs):
-            given = self.given.get(tensor.name, ())
-            for dim, run in enumerate(values[value]):
-                wanted = given[dim] if dim < len(given) else None
-                self._name_run(self.atoms.normal(run), wanted if isinstance(wanted, str) else None)
+            for run, wanted in zip(values[value], self.given.get(tensor.name, ()), strict=False):
+                if isinstance(wanted, str):
+                    self._name_run(self.atoms.normal(run), wanted)
+        for value in range(len(flow.graph.inputs)):
+            self._name_dims(value)
+        self._name_copies()
         for value in flow.outputs:
             self._name_dims(value)
-        for (number, position), copies in self.dimensions.copies.items():
-            value = flow.steps[number].operands[position]
-            for run, copy in zip(values[value], copies, strict=True):
-                self._name_run(self.atoms.normal(copy), self._name_of(self.atoms.normal(run)))
         blocks: list[BlockAxes] = []
         for step in flow.steps:
             if step.launch is not None and step.launch == len(blocks):
@@ -192,7 +190,17 @@ class _Analysis:
             for value in step.results:
                 if len(flow.paths[value]) == 1:
                     self._name_dims(value)
+                    self._name_copies()
         return tuple(blocks)
+
+    def _name_copies(self) -> None:
+        """Name copies after their originals, where these have names."""
+        for (number, position), copies in self.dimensions.copies.items():
+            value = self.flow.steps[number].operands[position]
+            for run, copy in zip(self.dimensions.values[value], copies, strict=True):
+                name = self._name_of(self.atoms.normal(run))
+                if name is not None:
+                    self._name_run(self.atoms.normal(copy), name)
 
     def _name_dims(self, value: int) -> None:
         for run in self.dimensions.values[value]:

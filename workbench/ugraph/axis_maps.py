@@ -34,14 +34,14 @@ def maps_for(
     *,
     grid: Mapping[str, str],
     loop: str | None = None,
-    lay: Mapping[str, str] | None = None,
+    lay: Mapping[str, str | int] | None = None,
 ) -> BlockMaps:
     """Return the maps of a block graph that reads and writes tensors with these axes.
 
     inputs, outputs: per tensor, the axes of each dimension, as `AxisAnalysis.dims` returns them.
     grid: grid axis x, y or z -> the axis it splits; loop: the axis that the loop splits.
     lay: for a grid axis whose axis the outputs do not have (it is folded within each block), the axis in front of which
-    the blocks' partial results are laid: {"y": "d"} makes a dimension (blocks along y) * d.
+    the blocks' partial results are laid: {"y": "d"} makes a dimension (blocks along y) * d; or a dimension's number.
 
         maps_for([(("b",), ("h",)), (("h",), ("d",))], [(("b",), ("d",))], grid={"x": "d"}, loop="h")
         imaps (None, None, None) and (1, None, None), fmaps 1 and 0, omaps (1, None, None)
@@ -79,7 +79,7 @@ def _where(tensor: TensorAxes, axis: str | None) -> int | None:
     return None
 
 
-def _saved(tensor: TensorAxes, letter: str, grid: Mapping[str, str], lay: Mapping[str, str]) -> int | None:
+def _saved(tensor: TensorAxes, letter: str, grid: Mapping[str, str], lay: Mapping[str, str | int]) -> int | None:
     if letter not in grid:
         return None
     found = _where(tensor, grid[letter])
@@ -90,11 +90,13 @@ def _saved(tensor: TensorAxes, letter: str, grid: Mapping[str, str], lay: Mappin
             f"an output does not have axis {grid[letter]}, which grid axis {letter} splits; "
             "say with `lay` where the blocks' partial results go"
         )
-    place = _where(tensor, lay[letter])
-    if place is None:
-        raise NotApplicableError(f"an output does not have axis {lay[letter]}, where grid axis {letter} is to be laid")
+    wanted = lay[letter]
+    place = _where(tensor, wanted) if isinstance(wanted, str) else wanted
+    if place is None or not 0 <= place < len(tensor):
+        what = "axis" if isinstance(wanted, str) else "dimension"
+        raise NotApplicableError(f"an output does not have {what} {wanted}, where grid axis {letter} is to be laid")
     for other, axis in grid.items():
-        if axis == lay[letter] and other < letter:
+        if axis in tensor[place] and other < letter:
             raise NotApplicableError(
                 f"grid axis {other} splits {axis} outside of the blocks along {letter}; exchange {other} and {letter}"
             )
