@@ -62,10 +62,12 @@ class Acceptance:
         modulus = self.p if name == "p" else self.q
         roots = cost_of_roots(self.forms, [left, right], modulus, name, self.seed)
         size = Degrees(self.forms, basis).difference(left, right)
-        value = self.vanishing(size, roots, basis, modulus) + self.collisions([left, right], size, roots, basis, modulus)
-        fits = size.content % modulus.m != 0 and max(size.height, 2**roots.constants * size.norm * (roots.constants > 0)) < log2(
-            modulus.m
+        value = self.vanishing(size, roots, basis, modulus) + self.collisions(
+            [left, right], size, roots, basis, modulus
         )
+        fits = size.content % modulus.m != 0 and max(
+            size.height, 2**roots.constants * size.norm * (roots.constants > 0)
+        ) < log2(modulus.m)
         return Side(value, self.zeros(name)[0], fits, roots, basis), size
 
     def vanishing(self, size: Size, roots: RootCost, basis: Basis, modulus: Modulus) -> float:
@@ -76,9 +78,7 @@ class Acceptance:
             value += weight * basis.delta + basis.fail_once + min(weight, basis.count) * basis.fail_each
         return value
 
-    def collisions(
-        self, found: Sequence[Form], size: Size, roots: RootCost, basis: Basis, modulus: Modulus
-    ) -> float:
+    def collisions(self, found: Sequence[Form], size: Size, roots: RootCost, basis: Basis, modulus: Modulus) -> float:
         """Return the probability that random functions of different arguments cannot be told apart (theorem 4)."""
         calls = [atom for atom in atoms_outside_exponents(found) if isinstance(atom, Call)]
         if not calls:

@@ -27,6 +27,7 @@ from workbench.verify.forms import (
     Root,
     Sum,
     Unknown,
+    children,
 )
 from workbench.verify.indices import Index, Var
 
@@ -45,7 +46,8 @@ class Size:
         height: log2 of the largest coefficient of content * polynomial.
         norm: log2 of the sum of the absolute coefficients, each root weighing the square root of its radicand's norm.
         content: a common denominator of the coefficients.
-        names: input tensors, roots and random functions that occur.
+        names: input tensors, roots and random functions that occur ("exp" for exponentials).
+        grades: the degree in the variables of each name, where all monomials have the same; None where they may not.
     """
 
     degree: Fraction = Fraction(0)
@@ -56,10 +58,17 @@ class Size:
     norm: float = 0.0
     content: int = 1
     names: frozenset[object] = frozenset()
+    grades: frozenset[tuple[object, int]] | None = frozenset()
 
-    def times(self, other: Size) -> Size:
-        """Return bounds on the product; coefficients of polynomials without common variables only multiply."""
-        if self.names & other.names:
+    def times(self, other: Size, *, apart: bool = False) -> Size:
+        """Return bounds on the product; coefficients of polynomials without common variables only multiply.
+
+        apart: they have none although names in common: elements of different rows of one input. Where a root may meet
+        itself its square multiplies coefficients too, and only norms bound that.
+        """
+        if self.names & other.names and not apart and self.has_root and other.has_root:
+            height = self.norm + other.norm
+        elif self.names & other.names and not apart:
             height = min(self.height + other.norm, self.norm + other.height)
         else:
             height = self.height + other.height
@@ -72,22 +81,36 @@ class Size:
             self.norm + other.norm,
             self.content * other.content,
             self.names | other.names,
+            _joined_grades(self.grades, other.grades),
         )
 
-    def to_power(self, exponent: int) -> Size:
-        """Return bounds on a power of at least 0."""
+    def to_power(self, exponent: int, *, apart: bool = False) -> Size:
+        """Return bounds on a power of at least 0, or on a product of so many polynomials of this size.
+
+        apart: no two of them have a variable in common, so that coefficients only multiply.
+        """
         if exponent == 0:
             return Size()
+        if apart or exponent == 1:
+            height = self.height * exponent
+        else:
+            height = self.norm * exponent if self.has_root else self.height + self.norm * (exponent - 1)
         return Size(
             self.degree * exponent,
             self.plus * exponent,
             self.minus * exponent,
             _to_power(self.terms, exponent),
-            self.height + self.norm * (exponent - 1),
+            height,
             self.norm * exponent,
             self.content**exponent,
             self.names,
+            None if self.grades is None else frozenset((name, degree * exponent) for name, degree in self.grades),
         )
+
+    @property
+    def has_root(self) -> bool:
+        """Whether a root occurs."""
+        return any(isinstance(name, tuple) and name[0] == "root" for name in self.names)
 
     def scaled(self, factor: Fraction) -> Size:
         """Return bounds on the polynomial times a number; common factors with the content cancel."""
@@ -103,6 +126,17 @@ class Size:
         """Return the same polynomial with a multiple of its content."""
         bits = log2(content // self.content)
         return replace(self, height=self.height + bits, norm=self.norm + bits, content=content)
+
+
+def _joined_grades(
+    left: frozenset[tuple[object, int]] | None, right: frozenset[tuple[object, int]] | None
+) -> frozenset[tuple[object, int]] | None:
+    if left is None or right is None:
+        return None
+    degrees = dict(left)
+    for name, degree in right:
+        degrees[name] = degrees.get(name, 0) + degree
+    return frozenset((name, degree) for name, degree in degrees.items() if degree)
 
 
 ZERO = Size(terms=0.0, height=NOTHING, norm=NOTHING)
@@ -127,23 +161,29 @@ def _alike(sizes: list[Size]) -> tuple[Size, list[Size]]:
     """Return what sums and alternatives share (height and norm left open), and the sizes brought to one content."""
     content = reduce(lcm, (size.content for size in sizes), 1)
     alike = [size.brought_to(content) for size in sizes]
+    grades = {size.grades for size in alike if size.height != NOTHING}
     shared = Size(
         max((size.degree for size in alike), default=Fraction(0)),
         max((size.plus for size in alike), default=0),
         max((size.minus for size in alike), default=0),
         content=content,
         names=frozenset[object]().union(*(size.names for size in alike)),
+        grades=grades.pop() if len(grades) == 1 else None,
     )
     return shared, alike
 
 
 def added(sizes: list[Size]) -> Size:
-    """Return bounds on a sum."""
+    """Return bounds on a sum; where grades differ no monomial is in two of the summands."""
     shared, alike = _alike(sizes)
+    graded: dict[object, list[float]] = {}
+    for size in alike:
+        graded.setdefault(size.grades, []).append(size.height)
+    anywhere = _log_sum(graded.pop(None, []))
     return replace(
         shared,
         terms=sum(size.terms for size in alike),
-        height=_log_sum(size.height for size in alike),
+        height=_log_sum([anywhere, max((_log_sum(heights) for heights in graded.values()), default=NOTHING)]),
         norm=_log_sum(size.norm for size in alike),
     )
 
@@ -161,11 +201,12 @@ def one_of(sizes: list[Size]) -> Size:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A polynomial kept as a symbol. Attributes: name; variables it mentions; size."""
+    """A polynomial kept as a symbol. Attributes: name; variables it mentions; size; atom: what it comes from, if it is one."""
 
     name: object
     variables: frozenset[Var]
     size: Size = field(compare=False)
+    atom: AnyAtom | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +259,10 @@ class Exponents(Protocol):
         """Return how much of positive and of negative exponents an exponential brings."""
         ...
 
+    def total(self, argument: Form) -> int | None:
+        """Return the sum of the exponents that an exponential brings, None where it depends on a piece."""
+        ...
+
     def separates(self, argument: Form, var: Var) -> bool:
         """Return True when different values of a variable give different exponents."""
         ...
@@ -264,21 +309,23 @@ class Degrees:
         ratio = self._atom(atom)
         if power > 0:
             return ratio.to_power(power)
-        base = Factor(("divisor", atom.number), atom.variables, ratio.size)
+        base = Factor(("divisor", atom.number), atom.variables, ratio.size, atom)
         return Ratio(Size(), {base: power, **{f: e * power for f, e in ratio.factors.items()}})
 
     def _atom(self, atom: AnyAtom) -> Ratio:
         match atom:
             case Element():
                 degree = Fraction(self.counted is None or atom.tensor in self.counted)
-                return Ratio(Size(degree, names=frozenset({atom.tensor})))
+                return Ratio(_variable(atom.tensor, degree))
             case Unknown():
                 return Ratio(Size(height=COUNT_BITS, norm=COUNT_BITS))
             case Call():
-                return Ratio(Size(Fraction(self.counted is None), names=frozenset({("call", atom.number)})))
+                return Ratio(_variable(("call", atom.number), Fraction(self.counted is None)))
             case Exponential():
                 plus, minus = self.exponents.weights(atom.argument) if self.exponents else (0, 0)
-                return Ratio(Size(plus=plus, minus=minus, names=frozenset({"exp"})))
+                total = self.exponents.total(atom.argument) if self.exponents else None
+                grades = None if total is None else frozenset({("exp", total)} if total else ())
+                return Ratio(Size(plus=plus, minus=minus, names=frozenset({"exp"}), grades=grades))
             case Group():
                 return self.of(atom.form)
             case Choice():
@@ -311,29 +358,63 @@ class Degrees:
             max(0.0, (squared.norm + bits) / 2),
             squared.content,
             squared.names | {("root", atom.number)},
+            frozenset({(("root", atom.number), 1)}),
         )
-        return Factor(("root", atom.number), atom.variables, size), extra
+        return Factor(("root", atom.number), atom.variables, size, atom), extra
 
     def _sum(self, atom: Sum) -> Ratio:
         """Return the ratio of a sum: what differs along the variable is multiplied out."""
         ((monomial, coefficient),) = atom.body.terms
         ratio, extent = self.of_monomial(monomial, coefficient), atom.var.extent
         size, factors, distinct = ratio.size, dict[Factor, int](), self._is_distinct(monomial, atom.var)
+        rows = self._rows([a for a, _ in monomial], atom.var)
         for factor, power in ratio.factors.items():
             if atom.var not in factor.variables:
                 factors[factor] = power
             elif power > 0:
                 size, distinct = size.times(factor.size.to_power(power)), False
             else:
+                own = None if factor.atom is None else self._rows([factor.atom], atom.var)
+                whole = factor.size.to_power(extent, apart=own is not None)
                 name = ("all", atom.var, atom.limits, factor.name)
-                whole = Factor(name, factor.variables - {atom.var}, factor.size.to_power(extent))
-                factors[whole] = factors.get(whole, 0) + power
-                size, distinct = size.times(factor.size.to_power((extent - 1) * -power)), False
+                factors[Factor(name, factor.variables - {atom.var}, whole)] = power
+                others = factor.size.to_power(-power).to_power(extent - 1, apart=own is not None)
+                shared = {name for name in size.names & factor.size.names if not isinstance(name, tuple)}
+                apart = own is not None and rows is not None and all(own.get(n) == rows.get(n) for n in shared)
+                size = size.times(others, apart=apart)
         bits = log2(extent)
         terms = size.terms * extent
         if not distinct:
             size = replace(size, height=size.height + bits)
         return Ratio(replace(size, norm=size.norm + bits, terms=terms), factors)
+
+    def _rows(self, atoms: list[AnyAtom], var: Var) -> dict[object, tuple[int, Index]] | None:
+        """Return, per input, along which dimension and how different values of a variable use different elements.
+
+        Where this is a dictionary, what the atoms are at two values of the variable has no variable in common: not an
+        input element, not an exponential ("exp" stands for those), not a root. None where it may.
+        """
+        found: dict[object, tuple[int, Index]] = {}
+        stack: list[AnyAtom] = list(atoms)
+        while stack:
+            atom = stack.pop()
+            match atom:
+                case Element():
+                    options = [
+                        (dim, index) for dim, index in enumerate(atom.index) if _moves(index, var) and _is_outer(index)
+                    ]
+                    known = found.setdefault(atom.tensor, options[0]) if options else None
+                    if known is None or known not in options:
+                        return None
+                case Exponential():
+                    if self.exponents is None or not self.exponents.separates(atom.argument, var):
+                        return None
+                    found["exp"] = (0, Index())
+                case Call() | Unknown():
+                    return None
+                case _:
+                    stack += [inner for form in children(atom) for inner in form.atoms()]
+        return found
 
     def _is_distinct(self, monomial: Monomial, var: Var) -> bool:
         """Return True when no monomial of the summand at one value of the variable is one at another value.
@@ -358,6 +439,15 @@ def _moves(index: Index, var: Var) -> bool:
     """Return True when an index changes with the variable: it occurs by itself, and in no other digit."""
     rest = Index(0, tuple((c, digit) for c, digit in index.digits if digit != var))
     return index.coefficient(var) != 0 and var not in rest.variables()
+
+
+def _variable(name: object, degree: Fraction) -> Size:
+    return Size(degree, names=frozenset({name}), grades=frozenset({(name, 1)}))
+
+
+def _is_outer(index: Index) -> bool:
+    """Return True when an index runs over at most one bound variable: no inner sum moves it."""
+    return sum(var.kind in ("bound", "open") for var in index.variables()) <= 1
 
 
 def _names(ratio: Ratio) -> frozenset[object]:

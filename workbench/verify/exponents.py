@@ -96,6 +96,16 @@ class Basis:
             plus, minus = (plus + amount, minus) if amount > 0 else (plus, minus - amount)
         return ceil(plus), ceil(minus)
 
+    def total(self, argument: Form) -> int | None:
+        """Return the sum of the exponents that an exponential brings, None where it depends on a piece."""
+        total = Fraction(0)
+        for monomial, _ in argument.terms:
+            if len(monomial) == 1 and isinstance(monomial[0][0], Choice):
+                return None
+        for c, atom in self.pieces(argument):
+            total += c / self.units[pattern_of(atom).key]
+        return int(total) if total.denominator == 1 else None
+
     def separates(self, argument: Form, var: Var) -> bool:
         """Return True when different values of a variable give different exponents: some atom is at another place."""
         moving = [atom for _, atom in self.pieces(argument) if var in atom.variables]
@@ -111,9 +121,7 @@ def _without(index: Index, var: Var) -> Index:
     return Index(0, tuple((c, digit) for c, digit in index.digits if digit != var))
 
 
-def basis_of(
-    forms: Forms, arguments: Sequence[Form], modulus: Modulus, seed: int, *, coarse: bool = False
-) -> Basis:
+def basis_of(forms: Forms, arguments: Sequence[Form], modulus: Modulus, seed: int, *, coarse: bool = False) -> Basis:
     """Return the basis of some exponents, its independence checked modulo q.
 
     coarse: take each exponent as one atom, up to constants, instead of each of its monomials.
@@ -244,7 +252,8 @@ def _length_of_dot_product(form: Form, tensor: int) -> int | None:
         mine = [a for a in elements if a.tensor == tensor]
         other = [a for a in elements if a.tensor != tensor]
         if len(mine) == len(other) == 1 and all(
-            any(index.digits == ((1, atom.var),) or _moves_alone(index, atom.var) for index in a.index) for a in elements
+            any(index.digits == ((1, atom.var),) or _moves_alone(index, atom.var) for index in a.index)
+            for a in elements
         ):
             return atom.var.extent
     return None

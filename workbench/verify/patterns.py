@@ -180,7 +180,8 @@ def _in_order(parts: list[_Part]) -> _Part:
         start = len(places)
         places += part.places
         leaves += [
-            Leaf(leaf.tensor, leaf.inner, tuple(start + p for p in leaf.parameters), leaf.linear) for leaf in part.leaves
+            Leaf(leaf.tensor, leaf.inner, tuple(start + p for p in leaf.parameters), leaf.linear)
+            for leaf in part.leaves
         ]
     return _Part(tuple(part.key for part in parts), places, leaves)
 

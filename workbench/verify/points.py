@@ -147,7 +147,9 @@ class Point:
 
     def _element(self, atom: Element, bound: Mapping[Var, Integers], rank: int) -> Residues:
         places = [self._index(index, bound, rank) for index in atom.index]
-        values = random_function([*places, np.zeros(1, dtype=np.int64)], self._key(f"input {atom.tensor}"), self.modulus)
+        values = random_function(
+            [*places, np.zeros(1, dtype=np.int64)], self._key(f"input {atom.tensor}"), self.modulus
+        )
         for (tensor, index), value in self.changed.items():
             if tensor == atom.tensor:
                 here = np.ones(values.shape, dtype=bool)

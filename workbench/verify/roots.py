@@ -41,7 +41,9 @@ class Family:
         found = []
         for number in range(len(self.pattern.places)):
             first = self.places[0][number]
-            if any(p[number] != first for p in self.places) or any(v.kind in ("bound", "open") for v in first.variables()):
+            if any(p[number] != first for p in self.places) or any(
+                v.kind in ("bound", "open") for v in first.variables()
+            ):
                 found.append(number)
         return tuple(found)
 
@@ -246,7 +248,9 @@ def _add_component(
         cost.reason = f"{side} = {modulus.m} is too small for the degree of the radicands"
         return
     if not separate and any(family.varying() or _is_shared(family) for family in component):
-        cost.assumptions.append("inputs on which radicands of several elements rest are as good as uniform after drawing again")
+        cost.assumptions.append(
+            "inputs on which radicands of several elements rest are as good as uniform after drawing again"
+        )
     cost.together = max(cost.together, together)
     cost.factor = max(cost.factor, 2**together / share)
     shown = "1 root" if together == 1 else f"{together} roots"
