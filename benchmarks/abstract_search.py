@@ -113,8 +113,11 @@ class Space:
 class Closure:
     """Values with (fewest operators to build them) + (distance to the goal) within a limit, and the graphs over them."""
 
-    def __init__(self, space: Space, limit: int) -> None:
-        """Close the inputs. `sets[v]`: minimal derivations of v as bitmasks of the values they compute."""
+    def __init__(self, space: Space, limit: int, depth: int = 99) -> None:
+        """Close the inputs under at most `depth` operators.
+
+        `sets[v]`: minimal derivations of v as bitmasks of the values they compute.
+        """
         self.space, self.limit, self.pairs = space, limit, 0
         self.sets: dict[int, list[int]] = {v: [0] for v in space.start}
         self.producers: dict[int, dict[tuple[str, int, int], None]] = {}
@@ -129,7 +132,7 @@ class Closure:
                     continue
                 both = mask_a | mask_b
                 far = max(space.values[a][2], space.values[b][2] if b >= 0 else 0)
-                if both.bit_count() + max(far, 1) > limit:
+                if both.bit_count() + max(far, 1) > limit or both.bit_count() >= depth:
                     continue
                 self.pairs += 1
                 x, y = (b, a) if b > a else (a, b)

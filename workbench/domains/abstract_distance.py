@@ -97,6 +97,28 @@ class Region:
     known: dict[int, Distances] = field(default_factory=dict)
 
 
+def fewest_operators(algebra: Algebra, value: int, costs: StepCosts | None = None) -> int:
+    """Return how many operators make a value from input tensors, at least (operators with at most two operands).
+
+    Each of n different inputs but the first needs an operator that joins it; each kind of function that occurs needs
+    one of its own, and so does a sum over iterations, unless the palette has a composite that may include it.
+    """
+    costs = costs or StepCosts()
+    inputs = needed = 0
+    sums_loop = False
+    for key in algebra.feature_counts(algebra.count[value]):
+        match key:
+            case ("symbol", _, _):
+                inputs += 1
+            case ("apply", str(name)):
+                needed += costs.crossing.get(name, 1)
+            case "exp" | "sqrt":
+                needed += costs.crossing.get(str(key), 1)
+            case ("sum", int(axis)):
+                sums_loop = sums_loop or bool(axis & algebra.loop_mask)
+    return needed + max(inputs - 1, 0) + (sums_loop and not costs.absorbs)
+
+
 class DistanceTables:
     """Distances to regions of one algebra; regions are compiled once and shared between goals.
 

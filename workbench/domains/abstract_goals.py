@@ -74,7 +74,7 @@ class Goals:
     """The outputs of a program, compiled for one algebra and one palette.
 
     Attributes: algebra, values (the goals), costs, tables, asked (queries), computed (those not remembered), rejected
-    (rule -> how many distinct values: "count", "absent"), kept_undecided (distinct values).
+    (rule -> how many distinct values: "count", "absent"), kept_undecided (distinct values), known (value -> distance).
     """
 
     def __init__(self, algebra: Algebra, values: Sequence[Value], costs: StepCosts | None = None) -> None:
@@ -88,7 +88,7 @@ class Goals:
         self.regions = tuple(self.tables.region(value) for value in values)
         self.asked = self.computed = self.kept_undecided = 0
         self.rejected: Counter[str] = Counter()
-        self._known: dict[int, int] = {}
+        self.known: dict[Value, int] = {}
         self._budgets = tuple(region.count for region in self.regions)
         self._has_maximum = any(self.tables.has_maximum(value) for value in values)
 
@@ -96,9 +96,9 @@ class Goals:
     def distance(self, value: Value) -> int:
         """Return the fewest operators from the value to a goal, at least; 0 for a goal, FAR for no subexpression."""
         self.asked += 1
-        found = self._known.get(value)
+        found = self.known.get(value)
         if found is None:
-            found = self._known[value] = self._distance(value)
+            found = self.known[value] = self._distance(value)
         return found
 
     def _distance(self, value: Value) -> int:
