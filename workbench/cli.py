@@ -26,10 +26,10 @@ COMMANDS = {
     "programs": "list the studied programs, their sizes, inputs and outputs",
     "show": "show a program or a saved graph as text, and draw it",
     "check": "evaluate a program and its known good µGraphs, compare and draw them",
+    "verify": "decide whether two graphs compute the same",
     "doctor": "say which optional parts this machine has",
 }
 PROMISED = {
-    "verify": "decide whether two graphs compute the same",
     "search": "find µGraphs that compute the same as a program",
     "optimize": "find and tune the fastest verified µGraph of a program",
     "emit": "write the CUDA kernels of a program or graph",

@@ -12,11 +12,6 @@ from workbench.commands.answer import Answer, Call
 from workbench.errors import NotBuiltError
 
 
-def _verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="two files to compare, or one with --program")
-    parser.add_argument("--program", metavar="NAME", help="compare with this program; sizes are inferred from the file")
-
-
 def _search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="PROGRAM")
     parser.add_argument("--max-block-ops", type=int, metavar="N")
@@ -55,7 +50,6 @@ def _lab(parser: argparse.ArgumentParser) -> None:
 
 
 _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
-    "verify": _verify,
     "search": _search,
     "optimize": _optimize,
     "emit": _emit,

@@ -6,6 +6,7 @@ sides that are drawn; how often something was drawn again is counted (paper, sec
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +22,8 @@ from workbench.ugraph.expand import expand
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import AccumulatorKind, GraphDefinedNode, OpNode, RunningMax, ThreadNode
 
-MAX_ROUNDS = 200
+MIN_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 60, 20_000, 3.0
+"""Where the sampler gives up: many roots over the same few inputs have squares together only rarely."""
 CHUNK_ELEMENTS = 1 << 22
 
 
@@ -145,7 +147,10 @@ class Sampler:
     ) -> tuple[list[tuple[list[FieldPoint], FieldTrace]], int]:
         count = 0
         kind = ""
-        for _ in range(MAX_ROUNDS):
+        start = time.perf_counter()
+        rounds = 0
+        while rounds < MAX_ROUNDS and (rounds < MIN_ROUNDS or time.perf_counter() - start < MAX_SECONDS):
+            rounds += 1
             results, fresh = [], True
             for graph in graphs:
                 domain = FieldDomain(self.arithmetic, seed=seed, chunk_elements=CHUNK_ELEMENTS)
@@ -160,7 +165,7 @@ class Sampler:
             if fresh:
                 return results, count
         raise NotApplicableError(
-            f"no inputs found in {MAX_ROUNDS} rounds at which every root and quotient of the programs has a meaning in "
+            f"no inputs found in {rounds} rounds at which every root and quotient of the programs has a meaning in "
             f"field pair {self.arithmetic.pair.name}: still a {kind}"
         )
 

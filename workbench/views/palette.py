@@ -78,3 +78,7 @@ def _luminance(colour: str) -> float:
     channels = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+VERDICT_COLOURS = {"equal": "#009e73", "different": "#d55e00", "unknown": "#7a7a7a"}
+"""Border of a verdict's badge; of the colour-blind safe set of Okabe and Ito."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from workbench.display import register_formatter
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.verify.verdict import Verdict
 from workbench.views.html import graph_html
 from workbench.views.svg import graph_svg
+from workbench.views.verdict_html import verdict_html
 
 
 def register_views() -> None:
-    """Let kernel graphs show themselves as a picture, with tables where HTML is shown."""
+    """Let kernel graphs show themselves as a picture, with tables where HTML is shown; verdicts as a table."""
     register_formatter("image/svg+xml", KernelGraph, _svg)
     register_formatter("text/html", KernelGraph, _html)
+    register_formatter("text/html", Verdict, _verdict)
 
 
 def _svg(graph: object) -> str:
@@ -22,3 +25,8 @@ def _svg(graph: object) -> str:
 def _html(graph: object) -> str:
     assert isinstance(graph, KernelGraph)
     return graph_html(graph)
+
+
+def _verdict(verdict: object) -> str:
+    assert isinstance(verdict, Verdict)
+    return verdict_html(verdict)

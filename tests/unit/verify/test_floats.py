@@ -14,7 +14,9 @@ Program = Callable[..., Value]
 
 
 def check(left: Program, right: Program, **shapes: tuple[int, ...]) -> FloatCheck:
-    return compare_real(trace(left, **shapes), trace(right, **shapes), np.random.default_rng(0))
+    return compare_real(
+        trace(left, dtype="float16", **shapes), trace(right, dtype="float16", **shapes), np.random.default_rng(0)
+    )
 
 
 def test_a_constant_wrong_in_the_sixth_digit_has_a_witness_that_holds() -> None:

@@ -1,0 +1,344 @@
+"""`verify`: are two programs equal? Floats first (they find witnesses), then the field (it gives the number).
+
+Order: interfaces, reduced instances (float64, pieces, field), true shapes (float64, field) with as many tests as the
+wanted error asks for. Invariant: "equal" carries a bound for the shapes tested or is proved; "different" carries a witness.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from workbench.domains.field_pairs import FieldPair, field_pair
+from workbench.errors import FieldError, NotApplicableError, OutsideLaxError, UsageError
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.nodes import GraphDefinedNode, InputIterator, OpNode, ThreadNode
+from workbench.ugraph.reinstantiate import joint_reduction
+from workbench.verify.error_bound import Bound, bound_per_test, combined, tests_needed
+from workbench.verify.exact_form import Budget, prove_equal
+from workbench.verify.floats import compare_real
+from workbench.verify.pieces import PieceReport, decide_pieces
+from workbench.verify.probabilistic import run_tests
+from workbench.verify.radicands import rewrite_square_radicands
+from workbench.verify.sampling import features
+from workbench.verify.verdict import Instance, Verdict, Witness
+
+ShapesWanted = Literal["auto", "true", "reduced"]
+MAX_TESTS = 64
+SMALL_ELEMENTS, SMALL_WORK = 200, 5e3
+"""Output elements and multiply-adds up to which a program is proved at its own shapes."""
+PROOF_SECONDS = 2.0
+MAX_WORK = 3e10
+"""Multiply-adds (and elements) above which shapes="auto" does not go to true shapes; about ten seconds on one core."""
+
+
+@dataclass
+class _Comparison:
+    """One question on its way to an answer; collects what the verdict will say."""
+
+    program: KernelGraph
+    candidate: KernelGraph
+    error: float
+    pair: FieldPair | None
+    rng: np.random.Generator
+    start: float
+    progress: Callable[[str], None]
+    instances: list[Instance]
+    tests: int = 0
+    cells: int = 0
+    opaque: tuple[str, ...] = ()
+    used_pairs: tuple[str, ...] = ()
+    bound: Bound | None = None
+    error_bound: float | None = None
+
+    def verdict(self, kind: Literal["equal", "different", "unknown"], reason: str, **extra: object) -> Verdict:
+        """Return the verdict with everything collected so far."""
+        bound = self.bound
+        values: dict[str, object] = {
+            "error_bound": self.error_bound if kind == "equal" else None,
+            "tests": self.tests,
+            "shapes_tested": tuple(self.instances),
+            "field_pair": ", ".join(self.used_pairs),
+            "degree": bound.degree if bound else None,
+            "seconds": time.perf_counter() - self.start,
+            "assumptions": bound.assumptions if bound and kind == "equal" else (),
+            "bounds": dict(bound.bounds) if bound else {},
+            "cells_tested": self.cells,
+            "opaque": self.opaque,
+            **extra,
+        }
+        return Verdict(kind=kind, reason=reason, **values)  # type: ignore[arg-type]
+
+
+def verify(
+    program: KernelGraph,
+    candidate: KernelGraph,
+    *,
+    error: float = 1e-9,
+    seed: int = 0,
+    shapes: ShapesWanted = "auto",
+    pair: FieldPair | str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Verdict:
+    """Return whether a candidate computes what a program computes, with a bound on the probability of a wrong "equal".
+
+    error: wanted bound; as many tests as it needs are run, or the verdict says why it cannot be reached.
+    seed: of all random choices; the same seed gives the same verdict.
+    shapes: "true" tests at the programs' own shapes too, "reduced" only on small instances, "auto" at true shapes where
+    that takes seconds. pair: field pair (or its name) to use; by default the smallest working pair that reaches `error`.
+    Raises: UsageError for inputs that differ in number or shape, and for an error outside (0, 1).
+    Source: Mirage OSDI'25, section 5; the bound is `docs/verification.md`.
+    """
+    if not 0 < error < 1:
+        raise UsageError(f"error {error} must lie between 0 and 1, both excluded")
+    if shapes not in ("auto", "true", "reduced"):
+        raise UsageError(f"shapes {shapes!r}: use 'auto', 'true' or 'reduced'")
+    expected = [tensor.shape for tensor in program.inputs]
+    found = [tensor.shape for tensor in candidate.inputs]
+    if expected != found:
+        raise UsageError(
+            f"the programs take different inputs: {_shapes(expected)} and {_shapes(found)}; compare equal ones"
+        )
+    chosen = field_pair(pair) if isinstance(pair, str) else pair
+    say = progress or (lambda text: None)
+    work = _Comparison(program, candidate, error, chosen, np.random.default_rng(seed), time.perf_counter(), say, [])
+    outputs = [[tensor.shape for tensor in graph.outputs] for graph in (program, candidate)]
+    if outputs[0] != outputs[1]:
+        return work.verdict(
+            "different", f"outputs differ in number or shape: {_shapes(outputs[0])} and {_shapes(outputs[1])}"
+        )
+    try:
+        return _answer(work, shapes)
+    except OutsideLaxError as fault:
+        return work.verdict("unknown", f"outside the fragment: {fault}")
+    except FieldError as fault:
+        return work.verdict("unknown", f"field pair too small: {fault}")
+
+
+def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
+    piecewise = any(features(graph).piecewise for graph in (work.program, work.candidate))
+    reductions, why_not = _reductions(work)
+    for number, (program, candidate) in enumerate(reductions):
+        work.progress(f"reduced instance {number + 1} of {len(reductions)}")
+        verdict = _instance(work, program, candidate, reduced=True, decide=number == 0)
+        if verdict is not None:
+            return verdict
+    cost = max(_work(work.program), _work(work.candidate))
+    at_true = shapes == "true" or not reductions or (shapes == "auto" and cost <= MAX_WORK)
+    if at_true and _is_small(work.program):
+        work.progress("exact form")
+        settled = _prove(work, work.program, work.candidate, reduced=False)
+        if settled is not None:
+            return settled
+    if at_true:
+        work.progress("true shapes")
+        decide = piecewise and not reductions
+        verdict = _instance(work, work.program, work.candidate, reduced=False, decide=decide)
+        if verdict is not None:
+            return verdict
+    if work.error_bound is None or work.error_bound >= 1:
+        smallest = reductions[0] if reductions else (work.program, work.candidate)
+        settled = _prove(work, *smallest, reduced=bool(reductions))
+        if settled is not None:
+            return settled
+    return _equal(work, at_true=at_true, why_not=why_not, cost=cost)
+
+
+def _is_small(program: KernelGraph) -> bool:
+    elements = sum(prod(tensor.shape) for tensor in program.outputs)
+    return elements <= SMALL_ELEMENTS and _work(program) <= SMALL_WORK
+
+
+def _prove(work: _Comparison, program: KernelGraph, candidate: KernelGraph, *, reduced: bool) -> Verdict | None:
+    """Return "equal, proved" or "different" where the exact form decides within its budget, else None."""
+    proof = prove_equal(program, candidate, Budget(seconds=PROOF_SECONDS), seed=int(work.rng.integers(2**31)))
+    if proof.kind == "refuted" and proof.witness is not None:
+        return _different(work, proof.witness, reduced)
+    if proof.kind != "proved":
+        return None
+    shapes = tuple(tensor.shape for tensor in program.inputs)
+    work.instances.append(Instance(shapes=shapes, reduced=reduced, tests=0, exact=True, cells=proof.cells))
+    work.cells += proof.cells
+    work.error_bound = 0.0
+    where = "at a reduced instance only" if reduced else "at true shapes"
+    return work.verdict("equal", f"proved by exact normal form {where}, {proof.elements} elements", proved=True)
+
+
+def _equal(work: _Comparison, *, at_true: bool, why_not: str, cost: float) -> Verdict:
+    bound = work.bound
+    if bound is None or work.error_bound is None or work.error_bound >= 1:
+        reason = bound.reason if bound and bound.reason else "no bound below 1 is known"
+        return work.verdict("unknown", f"{work.tests} random tests agree, but {reason}")
+    where = "true shapes" if at_true else "reduced shapes only"
+    parts = [f"{work.tests} random tests agree; {bound.name} bound {work.error_bound:.3g} at {where}"]
+    if not at_true:
+        parts.append(f"true shapes were not tested ({cost:.2g} multiply-adds; ask for shapes='true')" if cost > MAX_WORK
+                     else "true shapes were not tested")  # fmt: skip
+    if why_not:
+        parts.append(why_not)
+    if work.error_bound > work.error:
+        parts.append(f"the wanted {work.error:.3g} is not reached with {MAX_TESTS} tests")
+    if work.opaque:
+        parts.append(f"{', '.join(work.opaque)} taken as random functions")
+    if work.cells:
+        parts.append(f"{work.cells} cells of piecewise operators decided on the reduced instance")
+    return work.verdict("equal", "; ".join(parts))
+
+
+def _reductions(work: _Comparison) -> tuple[list[tuple[KernelGraph, KernelGraph]], str]:
+    pairs: list[tuple[KernelGraph, KernelGraph]] = []
+    why = ""
+    for ragged in (False, True):
+        try:
+            pairs.append(joint_reduction(work.program, work.candidate, work.rng, ragged=ragged))
+        except NotApplicableError as fault:
+            if not ragged:
+                why = f"no reduced instance: {fault}"
+    return pairs, why
+
+
+def _instance(
+    work: _Comparison, program: KernelGraph, candidate: KernelGraph, *, reduced: bool, decide: bool
+) -> Verdict | None:
+    """Test one pair of shapes; returns the verdict if it is not "equal so far"."""
+    shapes = tuple(tensor.shape for tensor in program.inputs)
+    small = _work(program) + _work(candidate) < 1e6
+    styles = ("normal", "positive", "rows") if small else ("small",)
+    check = compare_real(program, candidate, work.rng, styles=styles, exact=small)
+    if check.witness is not None:
+        return _different(work, check.witness, reduced)
+    if check.compared == 0:
+        check = compare_real(program, candidate, work.rng, styles=("positive", "small"), exact=small)
+        if check.witness is not None:
+            return _different(work, check.witness, reduced)
+        if check.compared == 0:
+            return work.verdict("unknown", "no inputs were found at which both sides are finite in float64")
+    piecewise = any(features(graph).piecewise for graph in (program, candidate))
+    exact, cells = False, 0
+    if piecewise and decide:
+        report = decide_pieces(program, candidate)
+        settled = _pieces(work, report, reduced)
+        if settled is not None:
+            return settled
+        exact, cells = True, report.cells
+        work.cells += cells
+    program, candidate = rewrite_square_radicands(program), rewrite_square_radicands(candidate)
+    pair, bound, tests = _plan(work, program, candidate, reduced=reduced)
+    try:
+        done = run_tests(program, candidate, pair, tests, work.rng)
+    except NotApplicableError as fault:
+        settled = _prove(work, program, candidate, reduced=reduced)
+        return settled or work.verdict("unknown", str(fault))
+    work.tests += done.passed + (done.mismatch is not None)
+    work.opaque = tuple(dict.fromkeys((*work.opaque, *done.opaque)))
+    if f"{pair.name} (p={pair.p}, q={pair.q})" not in work.used_pairs:
+        work.used_pairs = (*work.used_pairs, f"{pair.name} (p={pair.p}, q={pair.q})")
+    if done.mismatch is not None:
+        return _explain_mismatch(work, program, candidate, small=small, reduced=reduced, opaque=done.opaque)
+    passed = done.passed
+    if bound.pairs_needed > 1:
+        other = field_pair("w61" if pair.name != "w61" else "w31")
+        second = run_tests(program, candidate, other, 1, work.rng)
+        work.tests += 1
+        if second.mismatch is not None:
+            return _explain_mismatch(work, program, candidate, small=small, reduced=reduced, opaque=second.opaque)
+        work.used_pairs = tuple(dict.fromkeys((*work.used_pairs, f"{other.name} (p={other.p}, q={other.q})")))
+        passed += 1
+    work.instances.append(Instance(shapes=shapes, reduced=reduced, tests=passed, exact=exact, cells=cells))
+    work.bound, work.error_bound = bound, combined(bound, done.passed)
+    return None
+
+
+def _plan(
+    work: _Comparison, program: KernelGraph, candidate: KernelGraph, *, reduced: bool
+) -> tuple[FieldPair, Bound, int]:
+    """Return field pair, bound and number of tests: one screening test on reduced shapes, else what `error` asks for."""
+    pairs: Sequence[FieldPair] = [work.pair] if work.pair else [field_pair("w31"), field_pair("w61")]
+    best: tuple[FieldPair, Bound, int] | None = None
+    for pair in pairs:
+        try:
+            bound = bound_per_test(program, candidate, pair)
+        except OutsideLaxError as fault:
+            bound = Bound(per_test=None, name="", reason=str(fault))
+        needed = tests_needed(bound, work.error)
+        tests = min(needed, MAX_TESTS) if needed else (2 if bound.per_test is None else MAX_TESTS)
+        plan = (pair, bound, tests)
+        if needed is not None and needed <= 3:
+            return plan
+        if best is None or (needed or MAX_TESTS + 1) < (tests_needed(best[1], work.error) or MAX_TESTS + 1):
+            best = plan
+    assert best is not None
+    return best
+
+
+def _pieces(work: _Comparison, report: PieceReport, reduced: bool) -> Verdict | None:
+    if report.kind == "equal":
+        return None
+    if report.kind == "different" and report.witness is not None:
+        return _different(work, report.witness, reduced)
+    return work.verdict("unknown", f"piecewise operators: {report.reason}")
+
+
+def _explain_mismatch(
+    work: _Comparison,
+    program: KernelGraph,
+    candidate: KernelGraph,
+    *,
+    small: bool,
+    reduced: bool,
+    opaque: tuple[str, ...],
+) -> Verdict:
+    """A field mismatch: different if a witness over the reals is found with more effort, else unknown."""
+    for _ in range(4 if small else 1):
+        check = compare_real(program, candidate, work.rng, exact=small)
+        if check.witness is not None:
+            return _different(work, check.witness, reduced)
+    names = f" ({', '.join(opaque)} taken as random functions)" if opaque else ""
+    return work.verdict("unknown", f"field only: a random test differs{names}, but no real inputs show a difference")
+
+
+def _different(work: _Comparison, witness: Witness, reduced: bool) -> Verdict:
+    at = "on a reduced instance" if reduced else "at true shapes"
+    return work.verdict("different", f"real inputs {at} give different outputs", witness=witness)
+
+
+def _work(graph: KernelGraph) -> float:
+    """Return about how many multiply-adds and element operations an evaluation takes."""
+    total = float(sum(prod(tensor.shape) for tensor in graph.tensors.values()))
+    for node in graph.nodes:
+        if isinstance(node, OpNode):
+            shapes = tuple(graph.tensor(name).shape for name in node.operands)
+            total += node.spec.work(shapes, node.attribute_map).flops / 2
+        else:
+            total += _block_work(node)
+    return total
+
+
+def _block_work(node: GraphDefinedNode) -> float:
+    block = node.block
+    total = 0.0
+    for inner in block.nodes:
+        if isinstance(inner, InputIterator):
+            continue
+        repeat = block.num_blocks * (block.forloop_range if _in_loop(node, inner.operands) else 1)
+        shapes = tuple(block.tiles[name].shape for name in inner.operands)
+        if isinstance(inner, OpNode):
+            total += repeat * inner.spec.work(shapes, inner.attribute_map).flops / 2
+        elif isinstance(inner, ThreadNode):
+            total += repeat * sum(prod(tensor.shape) for part in inner.graph.nodes for tensor in part.results)
+        else:
+            total += repeat * sum(prod(shape) for shape in shapes)
+    return total
+
+
+def _in_loop(node: GraphDefinedNode, names: Sequence[str]) -> bool:
+    return any(node.block.places[name].value == "loop" for name in names)
+
+
+def _shapes(shapes: Sequence[tuple[int, ...]]) -> str:
+    return ", ".join(str(list(shape)) for shape in shapes) or "none"
