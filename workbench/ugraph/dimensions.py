@@ -252,7 +252,12 @@ class _Sources:
     def regrouped(self, dims: tuple[Dim, ...], extents: Shape) -> list[Run]:
         if dims not in self._factors:
             whole = tuple(atom for dim in dims for atom in self.of(dim))
-            made: list[Run] = [(self.atoms.fresh(e, AtomKind.FACTOR),) if e > 1 else () for e in extents]
+            outermost = self.atoms.normal(whole)[:1]
+            counted = [self.atoms.extents[atom] == 1 and self.atoms.has_kind(atom, AtomKind.GRID) for atom in outermost]
+            made: list[Run] = [
+                (self.atoms.fresh(extent, AtomKind.FACTOR),) if extent > 1 or (counted == [True] and number == 0) else ()
+                for number, extent in enumerate(extents)
+            ]  # one block laid along a dimension may become several
             self.atoms.same(whole, tuple(atom for run in made for atom in run))
             self._factors[dims] = made
         return self._factors[dims]
