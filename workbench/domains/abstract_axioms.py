@@ -124,12 +124,17 @@ def rewrites(term: Term, axioms: Sequence[Axiom] = AXIOMS) -> Iterator[Term]:
 
     x = sum(1, x) is used only from right to left: the other way it applies everywhere and changes nothing else.
     """
-    for axiom in axioms:
-        yield from _at_root(axiom.left, axiom.right, axiom, term)
-        yield from _at_root(axiom.right, axiom.left, axiom, term)
+    yield from rewrites_at_root(term, axioms)
     for position, arg in enumerate(term.args):
         for new in rewrites(arg, axioms):
             yield expr.rebuild(term, (*term.args[:position], new, *term.args[position + 1 :]))
+
+
+def rewrites_at_root(term: Term, axioms: Sequence[Axiom] = AXIOMS) -> Iterator[Term]:
+    """Return every term that one axiom, used once on the whole term in either direction, makes of it."""
+    for axiom in axioms:
+        yield from _at_root(axiom.left, axiom.right, axiom, term)
+        yield from _at_root(axiom.right, axiom.left, axiom, term)
 
 
 def _at_root(source: Pattern, target: Pattern, axiom: Axiom, term: Term) -> Iterator[Term]:
