@@ -22,12 +22,13 @@ from workbench.verify.roots import RootCost, atoms_outside_exponents, cost_of_ro
 class Side:
     """What one side (modulo p or modulo q) contributes to the bound of an output.
 
-    Attributes: value: probability that the side accepts, denominators left out; zeros: probability that some denominator
-    is zero; heights_fit: whether no coefficient can be a multiple of the prime; roots; basis: of the exponents.
+    Attributes: value: probability that the side accepts, if all denominators differ from zero and all random functions
+    have different arguments; meeting: probability that some of those do not, where it matters; heights_fit: whether no
+    coefficient can be a multiple of the prime; roots; basis: of the exponents.
     """
 
     value: float
-    zeros: float
+    meeting: float
     heights_fit: bool
     roots: RootCost
     basis: Basis
@@ -37,7 +38,7 @@ class Side:
 class Acceptance:
     """Bounds for a list of forms under one prime pair. p, q: arithmetic of both; seed: of the points of the premises.
 
-    divisors: everything that is divided by, with the number of elements.
+    divisors: everything that is divided by, with the number of elements; radicands: everything that is rooted.
     """
 
     forms: Forms
@@ -45,30 +46,34 @@ class Acceptance:
     q: Modulus
     seed: int
     divisors: Sequence[tuple[Form, int]]
+    radicands: Sequence[Form]
     _zeros: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    def _conditions(self, name: str) -> list[Form]:
+        """Return the radicands that are squares at every point; what contains an exponential has no part modulo q."""
+        return [form for form in self.radicands if name == "p" or not exponents_in(self.forms, [form])]
 
     def basis(self, found: Sequence[Form]) -> Basis:
         """Return the basis of the exponents in some forms, each monomial an atom, or else each exponent."""
         arguments = exponents_in(self.forms, found)
-        fine = basis_of(self.forms, arguments, self.q, self.seed)
+        fine = basis_of(self.forms, arguments, self._conditions("q"), self.q, self.seed)
         if not fine.reason:
             return fine
-        coarse = basis_of(self.forms, arguments, self.q, self.seed, coarse=True)
+        coarse = basis_of(self.forms, arguments, self._conditions("q"), self.q, self.seed, coarse=True)
         return fine if coarse.reason else coarse
 
     def side(self, left: Form, right: Form, name: str) -> tuple[Side, Size]:
         """Return what a side contributes to the difference of two forms, and the difference's size."""
         basis = self.basis([left, right])
         modulus = self.p if name == "p" else self.q
-        roots = cost_of_roots(self.forms, [left, right], modulus, name, self.seed)
+        roots = cost_of_roots(self.forms, [left, right], self._conditions(name), modulus, name, self.seed)
         size = Degrees(self.forms, basis).difference(left, right)
-        value = self.vanishing(size, roots, basis, modulus) + self.collisions(
-            [left, right], size, roots, basis, modulus
-        )
+        value = self.vanishing(size, roots, basis, modulus)
+        meeting = self.collisions([left, right], size, roots, basis, modulus)
         fits = size.content % modulus.m != 0 and max(
             size.height, 2**roots.constants * size.norm * (roots.constants > 0)
         ) < log2(modulus.m)
-        return Side(value, self.zeros(name)[0], fits, roots, basis), size
+        return Side(value, meeting, fits, roots, basis), size
 
     def vanishing(self, size: Size, roots: RootCost, basis: Basis, modulus: Modulus) -> float:
         """Return the probability that a nonzero polynomial of this size vanishes (theorems 1 to 3)."""
@@ -84,6 +89,8 @@ class Acceptance:
         if not calls:
             return 0.0
         count = sum(family.count() for family in families_of(self.forms, [self.forms.of(call) for call in calls]))
+        if basis.reason and exponents_in(self.forms, [self.forms.of(call) for call in calls]):
+            return 1.0
         degrees, known = Degrees(self.forms, basis), dict[int, float]()
 
         def meeting(call: Call) -> float:
@@ -118,7 +125,7 @@ class Acceptance:
             key = pattern_of(form).key
             if key not in chances:
                 basis = self.basis([form])
-                roots = cost_of_roots(self.forms, [form], modulus, name, self.seed)
+                roots = cost_of_roots(self.forms, [form], self._conditions(name), modulus, name, self.seed)
                 if basis.reason or roots.reason:
                     return 1.0, f"a denominator: {basis.reason or roots.reason}"
                 size = Degrees(self.forms, basis).of(form).size

@@ -7,7 +7,7 @@ number is known the answer is None with the reason, never a guess. The theorems 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import ceil, log
+from math import ceil, log, log2
 
 from workbench.display import Displayed
 from workbench.domains.field_pairs import FieldPair
@@ -102,7 +102,15 @@ def bound_per_test(
         return Bound(per_test=None, name="", reason=str(error))
     if left.shapes != right.shapes:
         return Bound(per_test=None, name="", reason=f"the outputs have shapes {left.shapes} and {right.shapes}")
-    sums = Acceptance(forms, Modulus(pair.p), Modulus(pair.q), seed, (*left.divisors, *right.divisors))
+    divisors, radicands = (*left.divisors, *right.divisors), (*left.radicands, *right.radicands)
+    sums = Acceptance(
+        forms,
+        Modulus(pair.p),
+        Modulus(pair.q),
+        seed,
+        divisors,
+        [radicand for radicand, _ in radicands if radicand.terms],
+    )
     bounds = [_of_output(sums, left, right, number, pair, compare_q) for number in range(len(left.outputs))]
     return max(bounds, key=lambda bound: 2.0 if bound.per_test is None else bound.per_test)
 
@@ -149,9 +157,10 @@ def _without_exponentials(common: Bound, sides: dict[str, Side], share: float, p
     value = 1.0
     for s in used.values():
         value *= min(1.0, s.value)
-    value /= share
+    value = (value + sides["p"].meeting) / share  # both parts of a random function look at the same arguments
     if value >= 1:
-        return replace(common, bounds={SCHWARTZ_ZIPPEL: value}, reason=_too_small(common, pair))
+        reason = sides["p"].basis.reason or _too_small(common, pair)
+        return replace(common, bounds={SCHWARTZ_ZIPPEL: value}, reason=reason)
     common = replace(common, per_test=value, name=SCHWARTZ_ZIPPEL, bounds={SCHWARTZ_ZIPPEL: value})
     return common if fitting else _with_height_assumption(common, pair)
 
@@ -163,10 +172,11 @@ def _with_exponentials(common: Bound, side: Side, size: Size, share: float, pair
     if not reason and laurent_degree(size) >= pair.q / 2:
         reason = f"exponents count up to {laurent_degree(size)} times an atom, which is not below q / 2"
     if not reason:
-        bounds[MIXED] = side.value / share
+        bounds[MIXED] = (side.value + side.meeting) / share
     if not side.roots.together and not common.opaque:
         degree = max(1, ceil(size.degree), side.basis.degree)
-        bounds[THEOREM_TWO] = theorem_two(degree, size.terms, pair.q)
+        if size.height + 1 < log2(pair.q):
+            bounds[THEOREM_TWO] = theorem_two(degree, size.terms, pair.q)
     usable = {name: value for name, value in bounds.items() if value < 1}
     if not usable:
         return replace(common, bounds=bounds, reason=reason or _too_small(common, pair))

@@ -121,15 +121,24 @@ def _without(index: Index, var: Var) -> Index:
     return Index(0, tuple((c, digit) for c, digit in index.digits if digit != var))
 
 
-def basis_of(forms: Forms, arguments: Sequence[Form], modulus: Modulus, seed: int, *, coarse: bool = False) -> Basis:
+def basis_of(
+    forms: Forms,
+    arguments: Sequence[Form],
+    conditions: Sequence[Form],
+    modulus: Modulus,
+    seed: int,
+    *,
+    coarse: bool = False,
+) -> Basis:
     """Return the basis of some exponents, its independence checked modulo q.
 
-    coarse: take each exponent as one atom, up to constants, instead of each of its monomials.
+    conditions: radicands that are squares at every point; coarse: take each exponent as one atom, up to constants, instead
+    of each of its monomials.
     """
     basis = Basis(forms, coarse)
     found = [piece for argument in arguments for piece in basis.pieces(argument)]
     _collect(basis, found, modulus)
-    roots = cost_of_roots(forms, [atom for _, atom in found], modulus, "q", seed)
+    roots = cost_of_roots(forms, [atom for _, atom in found], conditions, modulus, "q", seed)
     basis.reason = basis.reason or roots.reason
     if basis.reason:
         return basis
@@ -208,12 +217,13 @@ def _fresh(
         return None
     ratio = degrees.of(family.form)
     above, below = ratio.size.degree, ratio.poles.degree
+    condition = roots.factor if tensor in roots.tensors else 1.0
     if len(leaves) == 1 and leaves[0].linear:
         rows = _length_of_dot_product(family.form, tensor)
         rest = float((above - 1) if rows is None else (above - 2)) * roots.factor / modulus.m
-        fail = rest + (0.0 if rows is None else float(modulus.m) ** -rows)
+        fail = rest + (0.0 if rows is None else roots.factor * float(modulus.m) ** -rows)
         how = f"exponents are affine in fresh elements of input {tensor}, one for each exponent"
-        return Fresh(tensor, 1 / modulus.m, fail, common, how)
+        return Fresh(tensor, condition / modulus.m, fail, common, how)
     degree = float(max(above, below))
     how = f"each exponent has elements of input {tensor} of its own, and degree {ceil(degree)}"
     return Fresh(tensor, degree * roots.factor / modulus.m, 2 * degree * roots.factor / modulus.m, common, how)

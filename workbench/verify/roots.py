@@ -15,57 +15,81 @@ from workbench.domains.field_pairs import is_square
 from workbench.domains.residues import Modulus
 from workbench.errors import NotApplicableError
 from workbench.verify.degrees import Degrees
-from workbench.verify.forms import AnyAtom, Exponential, Form, Forms, Group, Root, children
+from workbench.verify.forms import AnyAtom, Element, Exponential, Form, Forms, Group, Root, children
 from workbench.verify.indices import Index
 from workbench.verify.patterns import Leaf, Pattern, pattern_of, pattern_of_monomial, places_of_tensor
 from workbench.verify.points import NoMeaningError, Point
 
 MAX_TOGETHER = 10  # roots of one block of inputs; beyond, the factor 4 for each leaves nothing of the bound
 ATTEMPTS = 64  # random points tried until one shows what is to be shown
+WITHIN = frozenset({"bound", "open"})  # variables that run within one output element
+ANYWHERE = WITHIN | {"free", "cell"}  # and those that tell elements, blocks and iterations apart
 
 
 @dataclass(slots=True)
 class Family:
     """Functions of one pattern at several places.
 
-    Attributes: pattern; form: one of them; places: the places at which it occurs; leads: leading coefficients found.
+    Attributes: pattern; form: one of them; places: the places at which it occurs; leads: leading coefficients found;
+    cancelled: it occurs in the programs, but in no form that is looked at.
     """
 
     pattern: Pattern
     form: Form
     places: list[tuple[Index, ...]] = field(default_factory=list)
     leads: list[Fraction] = field(default_factory=list)
+    cancelled: bool = False
 
-    def varying(self) -> tuple[int, ...]:
-        """Return the parameters that are not one fixed index for a given output element."""
+    def varying(self, kinds: frozenset[str] = WITHIN) -> tuple[int, ...]:
+        """Return the parameters that are not one fixed index for a given output element, or for all of them."""
         found = []
         for number in range(len(self.pattern.places)):
             first = self.places[0][number]
-            if any(p[number] != first for p in self.places) or any(
-                v.kind in ("bound", "open") for v in first.variables()
-            ):
+            if any(p[number] != first for p in self.places) or any(v.kind in kinds for v in first.variables()):
                 found.append(number)
         return tuple(found)
 
     def count(self) -> int:
-        """Return how many different functions there are at most."""
-        ranges = [
-            {v for index in places for v in index.variables() if v.kind in ("bound", "open")} for places in self.places
-        ]
+        """Return how many different functions an output element rests on at most; of cancelled ones, see `touches_once`."""
+        if self.cancelled:
+            return 1
+        ranges = [{v for index in places for v in index.variables() if v.kind in WITHIN} for places in self.places]
         return sum(prod(var.extent for var in variables) for variables in ranges)
 
-    def in_blocks(self, tensors: frozenset[int]) -> bool:
+    def in_blocks(self, tensors: frozenset[int], kinds: frozenset[str] = WITHIN) -> bool:
         """Return True when functions at different places share no element of these inputs.
 
-        So it is if each varying parameter stands alone, as the index of one dimension, in every element of them.
+        So it is if each varying parameter stands alone, as the index of one dimension, in every element of them. kinds:
+        `WITHIN` for the places within one output element, `ANYWHERE` for those of all elements.
         """
-        return all(self.covers(number, tensor) for number in self.varying() for tensor in tensors)
+        return all(self.covers(number, tensor) for number in self.varying(kinds) for tensor in tensors)
 
     def covers(self, parameter: int, tensor: int) -> bool:
         """Return True when a parameter alone is the index of one dimension in every element of an input."""
+        return self.dimension(parameter, tensor) is not None
+
+    def dimension(self, parameter: int, tensor: int) -> int | None:
+        """Return the dimension whose index a parameter alone is in every element of an input, None if there is none."""
         leaves = list(places_of_tensor(self.pattern, tensor))
-        rank = len(leaves[0].inner)
-        return any(all(self._holds(leaf, dim, parameter) for leaf in leaves) for dim in range(rank))
+        return next(
+            (d for d in range(len(leaves[0].inner)) if all(self._holds(leaf, d, parameter) for leaf in leaves)), None
+        )
+
+    def touches_once(self, elements: Sequence[Element]) -> bool:
+        """Return True when some elements belong to one place of the family only, by an input that tells places apart.
+
+        elements: input elements of the forms that are looked at. Places that share other inputs are not told apart.
+        """
+        varying = self.varying(ANYWHERE)
+        homes = {t: [self.dimension(p, t) for p in varying] for t in self.pattern.tensors}
+        homes = {tensor: dims for tensor, dims in homes.items() if None not in dims}
+        return bool(homes) and not any(
+            var.kind in WITHIN
+            for element in elements
+            for dim in homes.get(element.tensor, [])
+            if dim is not None
+            for var in element.index[dim].variables()
+        )
 
     def _holds(self, leaf: Leaf, dim: int, parameter: int) -> bool:
         return leaf.is_pure(dim) and all(p[leaf.parameters[dim]] == p[parameter] for p in self.places)
@@ -115,41 +139,52 @@ class RootCost:
 
     Attributes: factor: by how much the probability that a polynomial vanishes grows (2 for the norm and about 2 for
     the condition, for each root of a block of inputs); together: most roots of one block; in_cone: different roots;
-    constants: roots of numbers, each of which doubles heights; premises, assumptions: in words; reason: why there
-    is no number, "" if there is.
+    tensors: inputs that are drawn under the condition; constants: roots of numbers, each of which doubles heights;
+    premises, assumptions: in words; reason: why there is no number, "" if there is.
     """
 
     factor: float = 1.0
     together: int = 0
     in_cone: int = 0
+    tensors: frozenset[int] = frozenset()
     constants: int = 0
     premises: list[str] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
     reason: str = ""
 
 
-def cost_of_roots(forms: Forms, found: Sequence[Form], modulus: Modulus, side: str, seed: int) -> RootCost:
-    """Return what the roots in some forms cost modulo a prime (side: "p" or "q", for messages)."""
+def cost_of_roots(
+    forms: Forms, found: Sequence[Form], conditions: Sequence[Form], modulus: Modulus, side: str, seed: int
+) -> RootCost:
+    """Return what roots cost modulo a prime (side: "p" or "q", for messages).
+
+    found: the forms whose values are looked at; conditions: all radicands of the programs, which are squares at every
+    point whether or not their roots are left in those forms.
+    """
     cost = RootCost()
-    radicands = [atom.radicand for atom in atoms_outside_exponents(found) if isinstance(atom, Root)]
-    if not radicands:
+    atoms = list(atoms_outside_exponents(found))
+    inside = [atom.radicand for atom in atoms if isinstance(atom, Root)]
+    if not inside and not conditions:
         return cost
-    if modulus.m % 4 != 3:
-        cost.reason = f"no square root modulo {side} = {modulus.m} is multiplicative (it is 1 mod 4)"
-        return cost
-    proper = _simplified(forms, radicands, modulus, side, cost)
-    if cost.reason or not proper:
-        return cost
+    elements = [atom for atom in atoms if isinstance(atom, Element)]
+    tensors = frozenset(element.tensor for element in elements)
+    proper = _simplified(forms, inside, modulus, side, cost)
     families = families_of(forms, proper)
+    known = {family.pattern.key for family in families}
+    others = families_of(forms, _simplified(forms, list(conditions), modulus, side, cost))
+    for family in others:
+        family.cancelled = True
+    families += [family for family in others if family.pattern.key not in known]
+    components = [c for c in _components(families) if any(f.pattern.tensors & tensors for f in c)]
+    if components and modulus.m % 4 != 3:
+        cost.reason = f"no square root modulo {side} = {modulus.m} is multiplicative (it is 1 mod 4)"
     for family in families:
         cost.reason = cost.reason or _misfit(family, modulus, side, cost)
-    if cost.reason:
-        return cost
-    cost.in_cone = sum(family.count() for family in families)
-    for component in _components(families):
-        _add_component(forms, component, modulus, side, seed, cost)
-        if cost.reason:
-            break
+    cost.in_cone = sum(family.count() for family in families if not family.cancelled)
+    for component in components:
+        if not cost.reason:
+            cost.tensors |= frozenset[int]().union(*(family.pattern.tensors for family in component))
+            _add_component(forms, component, elements, modulus, side, seed, cost)
     return cost
 
 
@@ -224,13 +259,22 @@ def _components(families: list[Family]) -> list[list[Family]]:
 
 
 def _add_component(
-    forms: Forms, component: list[Family], modulus: Modulus, side: str, seed: int, cost: RootCost
+    forms: Forms,
+    component: list[Family],
+    elements: Sequence[Element],
+    modulus: Modulus,
+    side: str,
+    seed: int,
+    cost: RootCost,
 ) -> None:
     count = sum(family.count() for family in component)
-    separate = len(component) == 1 and component[0].in_blocks(component[0].pattern.tensors)
+    separate = len(component) == 1 and component[0].in_blocks(component[0].pattern.tensors, ANYWHERE)
     together = 1 if separate else count
     if together > MAX_TOGETHER:
         cost.reason = f"{count} roots share inputs; conditioning on all of them leaves no bound"
+        return
+    if not separate and any(family.cancelled and not family.touches_once(elements) for family in component):
+        cost.reason = "roots that cancel share inputs with each other, and inputs are drawn until all of them exist"
         return
     if any(family.pattern.choices or family.pattern.calls for family in component):
         cost.reason = "a radicand contains a piecewise or opaque operator; its roots are not shown to be independent"
@@ -247,7 +291,7 @@ def _add_component(
     elif share <= 0:
         cost.reason = f"{side} = {modulus.m} is too small for the degree of the radicands"
         return
-    if not separate and any(family.varying() or _is_shared(family) for family in component):
+    if not separate and any(not f.in_blocks(f.pattern.tensors, ANYWHERE) for f in component):
         cost.assumptions.append(
             "inputs on which radicands of several elements rest are as good as uniform after drawing again"
         )
@@ -258,16 +302,6 @@ def _add_component(
         f"{shown} for each block of inputs modulo {side}, no product of radicands a square, all squares in at least "
         f"{share:.3g} of the draws"
     )
-
-
-def _is_shared(family: Family) -> bool:
-    """Return True when radicands of other output elements can share inputs with this one."""
-    moving = [
-        number
-        for number, index in enumerate(family.places[0])
-        if any(var.kind in ("free", "cell") and var.extent > 1 for var in index.variables())
-    ]
-    return not all(family.covers(number, tensor) for number in moving for tensor in family.pattern.tensors)
 
 
 # --------------------------------------------------------------------------------------------- independence, by quadratics
