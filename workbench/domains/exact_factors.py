@@ -18,6 +18,7 @@ from workbench.domains.exact_polynomial import (
     Polynomial,
     add,
     as_coefficient,
+    bits,
     common_powers,
     constant,
     monomial,
@@ -118,22 +119,12 @@ def _primitive(ring: Ring, numerator: Polynomial, denominator: dict[int, int]) -
         content,
         dict(unpack(powers)),
         {factor: -power for factor, power in denominator.items()},
-        {number: 1 for number, sign in _bits(common) if not sign},
-        frozenset(number for number, sign in _bits(common) if sign),
+        {number: 1 for number, sign in bits(common) if not sign},
+        frozenset(number for number, sign in bits(common) if sign),
         smallest[2],
     )
     rest = Polynomial(terms, bound)
     return result if len(rest) == 1 else multiplied(ring, result, _factors(ring, rest))
-
-
-def _bits(roots: int) -> Iterator[tuple[int, bool]]:
-    """Yield (factor, is it the sign) of a set of roots and signs."""
-    position = 0
-    while roots:
-        if roots & 1:
-            yield position // 2, bool(position % 2)
-        roots >>= 1
-        position += 1
 
 
 def _factors(ring: Ring, rest: Polynomial) -> Factored:

@@ -25,8 +25,9 @@ from workbench.domains.exact_factors import (
     sign_factors,
     square_root_of_product,
 )
-from workbench.domains.exact_polynomial import Polynomial, add, constant, rational_content, scale, unpack
-from workbench.domains.exact_ring import Ring
+from workbench.domains.exact_polynomial import Polynomial, add, bits, constant, rational_content, scale, unpack
+from workbench.domains.exact_ring import Generator, Ring
+from workbench.errors import NowhereDefinedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +70,40 @@ class NormalForm:
             news = False
             for part in pending:
                 self.meter.check()
-                factored = self.factored(part)
-                if factored.coefficient == 0:
-                    continue
-                signs = 0
-                for number in sign_factors(self.ring, factored):
-                    signs |= 2 << (2 * number)
-                news |= self.ring.learn(signs, 1 if factored.coefficient > 0 else -1)
+                news |= self._learn_from(self.factored(part))
             if not news:
                 return
             self._made.clear()  # what was made before the signs were known may be simpler now
+
+    def _learn_from(self, factored: Factored) -> bool:
+        """Take in that a product is not negative; return whether that was new.
+
+        A factor with pieces (or an opaque value) may vanish on a whole region, such as relu(x): a product with it says
+        nothing of the signs of the other factors there, and a contradiction only says that it vanishes.
+        """
+        if factored.coefficient == 0:
+            return False
+        count = len(factored.factors) + len(factored.generators) + len(factored.roots) + len(factored.signs)
+        vanishing = any(self._may_vanish(self.ring.factors[number].polynomial) for number in self._factors_of(factored))
+        if vanishing and count > 1:
+            return False
+        signs = 0
+        for number in sign_factors(self.ring, factored):
+            signs |= 2 << (2 * number)
+        try:
+            return self.ring.learn(signs, 1 if factored.coefficient > 0 else -1)
+        except NowhereDefinedError:
+            if vanishing:
+                return False
+            raise
+
+    def _factors_of(self, factored: Factored) -> list[int]:
+        generators = [self.ring.generator_factor(index) for index in factored.generators]
+        return [*factored.factors, *factored.roots, *factored.signs, *generators]
+
+    def _may_vanish(self, value: Polynomial) -> bool:
+        """Return whether a polynomial that is not zero may be zero on a region: pieces, or opaque values, are in it."""
+        return any(record.arguments for record in self._generators_in(value))
 
     # ------------------------------------------------------------------------------------------------------------ forms
     def polynomial(self, part: int) -> Polynomial:
@@ -162,6 +187,9 @@ class NormalForm:
         """Return 1 or -1 where a polynomial is known to be >= 0 or <= 0, 0 where it is zero, else None."""
         if self.ring.is_positive(value):
             return 1 if value else 0
+        constant_sign = self.ring.sign_of_constant(value)
+        if constant_sign is not None:
+            return constant_sign
         return product_sign(self.ring, factorise(self.ring, value))
 
     def _maximum(self, part: int, values: list[Polynomial]) -> Polynomial:
@@ -227,43 +255,44 @@ class NormalForm:
     def undecided(self, value: Polynomial) -> Undecided:
         """Return the piecewise expressions and the unknown signs that a polynomial depends on, innermost first."""
         ring = self.ring
-        pieces: set[int] = set()
         signs: set[int] = set()
-        seen_generators: set[int] = set()
-        seen_factors: set[int] = set()
-        seen_exponents: set[int] = set()
+        records = self._generators_in(value, signs)
+        pieces = sorted({record.pieces for record in records if record.pieces is not None})
+        return Undecided(tuple(pieces), tuple(self.expression(ring.factors[each].polynomial) for each in sorted(signs)))
+
+    def _generators_in(self, value: Polynomial, signs: set[int] | None = None) -> list[Generator]:
+        """Return every generator a polynomial depends on, through exponents, roots, reciprocals and arguments.
+
+        signs: gets the factors whose signs occur.
+        """
+        ring = self.ring
+        found: list[Generator] = []
+        seen: set[tuple[str, int]] = set()
         pending = [value]
         while pending:
             for powers, roots, exponent in pending.pop().terms:
-                if exponent and exponent not in seen_exponents:
-                    seen_exponents.add(exponent)
+                if exponent and ("exponent", exponent) not in seen:
+                    seen.add(("exponent", exponent))
                     pending.append(ring.exponents[exponent])
                 factors = []
-                position = 0
-                while roots:
-                    if roots & 1:
-                        factors.append(position // 2)
-                        if position % 2:
-                            signs.add(position // 2)
-                    roots >>= 1
-                    position += 1
+                for number, is_sign in bits(roots):
+                    factors.append(number)
+                    if is_sign and signs is not None:
+                        signs.add(number)
                 for index, _ in unpack(powers):
-                    if index in seen_generators:
+                    if ("generator", index) in seen:
                         continue
-                    seen_generators.add(index)
+                    seen.add(("generator", index))
                     record = ring.generators[index]
+                    found.append(record)
                     pending += record.arguments
-                    if record.pieces is not None:
-                        pieces.add(record.pieces)
                     if record.reciprocal is not None:
                         factors.append(record.reciprocal)
                 for factor in factors:
-                    if factor not in seen_factors:
-                        seen_factors.add(factor)
+                    if ("factor", factor) not in seen:
+                        seen.add(("factor", factor))
                         pending.append(ring.factors[factor].polynomial)
-        return Undecided(
-            tuple(sorted(pieces)), tuple(self.expression(ring.factors[each].polynomial) for each in sorted(signs))
-        )
+        return found
 
     def expression(self, value: Polynomial) -> int:
         """Return a polynomial of the ring as an expression of the store."""
@@ -273,14 +302,10 @@ class NormalForm:
             factors = [(self._generator_expression(index), power) for index, power in unpack(powers)]
             if exponent:
                 factors.append((terms.exp(self.expression(ring.exponents[exponent])), 1))
-            position = 0
-            while roots:
-                if roots & 1:
-                    inner = self.expression(ring.factors[position // 2].polynomial)
-                    absolute = terms.maximum((inner, terms.scale(-1, inner)))
-                    factors.append((terms.div(inner, absolute), 1) if position % 2 else (terms.sqrt(absolute), 1))
-                roots >>= 1
-                position += 1
+            for number, is_sign in bits(roots):
+                inner = self.expression(ring.factors[number].polynomial)
+                absolute = terms.maximum((inner, terms.scale(-1, inner)))
+                factors.append((terms.div(inner, absolute) if is_sign else terms.sqrt(absolute), 1))
             items.append((Fraction(coefficient), terms.product(factors)))
         return terms.linear(items)
 

@@ -143,3 +143,13 @@ def common_powers(a: Polynomial) -> int:
             if power < 0 and index not in smallest:
                 smallest[index] = power
     return sum(generator(index, power) for index, power in smallest.items())
+
+
+def bits(roots: int) -> Iterator[tuple[int, bool]]:
+    """Yield (factor, is it the sign) of a set of roots and signs: bit 2 f is the root of factor f, bit 2 f + 1 its sign."""
+    position = 0
+    while roots:
+        if roots & 1:
+            yield position // 2, bool(position % 2)
+        roots >>= 1
+        position += 1

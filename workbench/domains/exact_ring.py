@@ -25,6 +25,7 @@ from workbench.domains.exact_polynomial import (
     Monomial,
     Polynomial,
     add,
+    bits,
     constant,
     generator,
     monomial,
@@ -157,12 +158,9 @@ class Ring:
     def _squared(self, roots: int) -> Polynomial:
         """Return the square of a set of roots and signs: |f| for each root, 1 for each sign."""
         product = ONE
-        number = 0
-        while roots:
-            if roots & 1:
-                product = self.mul(product, self.absolute_power(number, 1))
-            roots >>= 2
-            number += 1
+        for factor, is_sign in bits(roots):
+            if not is_sign:
+                product = self.mul(product, self.absolute_power(factor, 1))
         return product
 
     # --------------------------------------------------------------------------------------------------- roots and signs
@@ -328,18 +326,34 @@ class Ring:
     def is_positive(self, a: Polynomial) -> bool:
         """Return whether the polynomial is evidently never negative: positive coefficients, squares, roots, exponentials."""
         for (powers, roots, _), coefficient in a.terms.items():
-            if coefficient < 0:
+            if coefficient < 0 or any(is_sign for _, is_sign in bits(roots)):
                 return False
-            number = 0
-            while roots:
-                if roots & 2:
-                    return False
-                roots >>= 2
-                number += 1
             for index, power in unpack(powers):
                 if power % 2 and not self.generators[index].positive:
                     return False
         return True
+
+    def is_constant(self, a: Polynomial) -> bool:
+        """Return whether a polynomial has no generator: numbers, roots of numbers, exponentials of such."""
+        pending = [a]
+        while pending:
+            for powers, roots, exponent in pending.pop().terms:
+                if powers:
+                    return False
+                pending += [self.factors[factor].polynomial for factor, _ in bits(roots)]
+                if exponent:
+                    pending.append(self.exponents[exponent])
+        return True
+
+    def sign_of_constant(self, a: Polynomial) -> int | None:
+        """Return the sign of a constant whose float64 value is clear of rounding, None otherwise."""
+        if not self.is_constant(a):
+            return None
+        sizes = [abs(self.value(Polynomial({key: coefficient}, a.bound))) for key, coefficient in a.terms.items()]
+        value = self.value(a)
+        if not abs(value) > 1e-9 * sum(sizes):
+            return None
+        return 1 if value > 0 else -1
 
     def value(self, a: Polynomial) -> float:
         """Return the polynomial at the ring's random point (roots of absolute values, so that all are real)."""
@@ -349,14 +363,9 @@ class Ring:
                 term = float(coefficient) * math.exp(self.exponent_values[exponent])
                 for index, power in unpack(powers):
                     term *= self.generators[index].value ** power
-                number = 0
-                while roots:
-                    if roots & 1:
-                        term *= math.sqrt(abs(self.factors[number].value))
-                    if roots & 2:
-                        term *= math.copysign(1.0, self.factors[number].value)
-                    roots >>= 2
-                    number += 1
+                for number, is_sign in bits(roots):
+                    factor = self.factors[number].value
+                    term *= math.copysign(1.0, factor) if is_sign else math.sqrt(abs(factor))
                 total += term
         except (OverflowError, ZeroDivisionError):
             return math.nan

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from workbench.domains.exact_budget import Meter
-from workbench.domains.exact_expression import ExactKind, ExactTerms
+from workbench.domains.exact_expression import ExactKind, ExactNode, ExactTerms
 from workbench.domains.exact_normal_form import NormalForm
 from workbench.domains.exact_polynomial import (
     Coefficient,
@@ -30,11 +30,11 @@ from workbench.domains.exact_polynomial import (
     unpack,
 )
 from workbench.errors import BudgetError, NowhereDefinedError
-from workbench.verify.exact_points import Difference, Point, around, confirm, search_pair, variables_of
+from workbench.verify.exact_points import Accept, Difference, Point, around, confirm, search_pair, variables_of
 from workbench.verify.linear_feasibility import Inequality, strictly_feasible
-from workbench.verify.nonlinear_feasibility import ask_z3
+from workbench.verify.nonlinear_feasibility import ENCLOSURE, ask_z3
 
-_PRODUCTS = 24  # this many inequalities are multiplied in pairs before Z3 is asked
+_PRODUCTS = 10  # this many inequalities are multiplied in pairs before Z3 is asked
 
 
 @dataclass(slots=True)
@@ -59,11 +59,13 @@ class _Cell:
     chosen: tuple[tuple[int, int], ...] = ()  # piecewise expression -> piece
 
 
-def decide(terms: ExactTerms, left: int, right: int, meter: Meter, rng: np.random.Generator) -> Decision:
-    """Return whether two expressions are equal wherever both are defined. Raises: nothing; a budget that ends is a reason."""
+def decide(
+    terms: ExactTerms, left: int, right: int, meter: Meter, rng: np.random.Generator, accept: Accept
+) -> Decision:
+    """Return whether two expressions are equal wherever both are defined; a budget that ends is a reason, no error."""
     decision = Decision("equal")
     try:
-        return _Tree(terms, left, right, meter, rng, decision).walk()
+        return _Tree(terms, left, right, meter, rng, accept, decision).walk()
     except BudgetError as error:
         decision.kind, decision.reason = "undecided", f"budget: {error}"
     except NowhereDefinedError as error:
@@ -73,18 +75,22 @@ def decide(terms: ExactTerms, left: int, right: int, meter: Meter, rng: np.rando
 
 class _Tree:
     def __init__(
-        self, terms: ExactTerms, left: int, right: int, meter: Meter, rng: np.random.Generator, decision: Decision
+        self,
+        terms: ExactTerms,
+        left: int,
+        right: int,
+        meter: Meter,
+        rng: np.random.Generator,
+        accept: Accept,
+        decision: Decision,
     ) -> None:
         self.terms, self.left, self.right, self.meter, self.rng = terms, left, right, meter, rng
-        self.decision = decision
+        self.accept, self.decision = accept, decision
 
     def walk(self) -> Decision:
         """Return the decision, cells visited depth first."""
         decision = self.decision
-        piecewise = any(
-            self.terms.nodes[part].kind in (ExactKind.MAX, ExactKind.CHOICE)
-            for part in self.terms.cone((self.left, self.right))
-        )
+        piecewise = any(node.kind in (ExactKind.MAX, ExactKind.CHOICE) for node in self._nodes())
         doubt = ""
         pending = [_Cell()]
         searched = False
@@ -108,7 +114,7 @@ class _Tree:
                 continue
             if not searched:  # before many cells are looked at: most differences show at a random point
                 searched = True
-                found = search_pair(self.terms, self.left, self.right, self.rng)
+                found = search_pair(self.terms, self.left, self.right, self.rng, self.accept)
                 if found:
                     return self._differ(found)
             region = _Region(form, self.meter)
@@ -129,6 +135,9 @@ class _Tree:
         if doubt:
             decision.kind, decision.reason = "undecided", doubt
         return decision
+
+    def _nodes(self) -> list[ExactNode]:
+        return [self.terms.nodes[part] for part in self.terms.cone((self.left, self.right))]
 
     def _drop(self, way: str) -> None:
         self.decision.infeasible += 1
@@ -173,12 +182,16 @@ class _Tree:
         for guide in guided:
             for point in around({name: guide.get(name, Fraction(1, 2)) for name in names}, self.rng):
                 found = confirm(self.terms, self.left, self.right, point)
-                if found:
+                if found and self.accept(found):
                     return found, ""
-        found = search_pair(self.terms, self.left, self.right, self.rng, 2048)
+        found = search_pair(self.terms, self.left, self.right, self.rng, self.accept, 2048)
         if found:
             return found, ""
-        return None, "the normal forms differ in a cell in which no real point was found, nor shown not to exist"
+        where = " in a cell of which no real point was found" if form.known else ""
+        opaque = {node.name for node in self._nodes() if node.kind is ExactKind.OPAQUE}
+        if opaque:
+            return None, f"the normal forms differ{where}, and {', '.join(sorted(opaque))} is opaque to them"
+        return None, f"the normal forms differ{where}, and no real point shows it"
 
 
 class _Region:
@@ -239,7 +252,15 @@ class _Region:
             coefficients = {key: Fraction(value) for key, value in row.terms.items() if key != (0, 0, 0)}
             inequalities.append((dict[Hashable, Fraction](coefficients.items()), Fraction(row.terms.get((0, 0, 0), 0))))
             signed.update(key for key in coefficients if self.ring.is_positive(Polynomial({key: 1}, 0)))
-        inequalities += [({key: Fraction(1)}, Fraction(0)) for key in sorted(signed)]
+        for key in sorted(signed):
+            one: dict[Hashable, Fraction] = {key: Fraction(1)}
+            alone = Polynomial({key: 1}, 0)
+            if self.ring.is_constant(alone):  # such as e or sqrt 2: enclosed by its float64 value
+                value = Fraction(self.ring.value(alone))
+                inequalities.append((one, -value * (1 - ENCLOSURE)))
+                inequalities.append(({key: Fraction(-1)}, value * (1 + ENCLOSURE)))
+            else:
+                inequalities.append((one, Fraction(0)))
         found = strictly_feasible(inequalities, self.meter)
         return None if found is None else {key: value for key, value in found.items() if isinstance(key, tuple)}
 

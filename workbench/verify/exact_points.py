@@ -5,7 +5,7 @@ Invariant: a point is returned only where both sides have a value, and the value
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -30,6 +30,10 @@ class Difference:
     left: float
     right: float
     how: str
+
+
+Accept = Callable[[Difference], bool]
+"""Says whether a difference of expressions is one of the programs: expressions may be defined where a program is not."""
 
 
 def variables_of(terms: ExactTerms, roots: Iterable[int]) -> list[Variable]:
@@ -90,20 +94,20 @@ def confirm(terms: ExactTerms, left: int, right: int, point: Point) -> Differenc
 
 
 def search_pair(
-    terms: ExactTerms, left: int, right: int, rng: np.random.Generator, count: int = 256
+    terms: ExactTerms, left: int, right: int, rng: np.random.Generator, accept: Accept, count: int = 256
 ) -> Difference | None:
-    """Return a point where two expressions differ, None if none of `count` random ones shows it."""
+    """Return an accepted point where two expressions differ, None if none of `count` random ones shows it."""
     drawn = draw_points(terms, (left, right), rng, count)
     values = float_values(terms, (left, right), drawn, opaque_value)
     with np.errstate(all="ignore"):
         a, b = np.broadcast_to(values[left], (count,)), np.broadcast_to(values[right], (count,))
         relative = np.abs(a - b) / np.maximum(np.maximum(np.abs(a), np.abs(b)), 1e-300)
     relative = np.where(np.isfinite(relative), relative, -1.0)
-    for position in np.argsort(-relative)[:6]:
+    for position in np.argsort(-relative)[:12]:
         if relative[position] < 0:
             break
         found = confirm(terms, left, right, point_at(drawn, int(position)))
-        if found:
+        if found and accept(found):
             return found
     return None
 

@@ -12,8 +12,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
-from workbench.domains.exact_polynomial import Polynomial, unpack
+from workbench.domains.exact_polynomial import Polynomial, monomial, unpack
 from workbench.domains.exact_ring import Ring
+
+ENCLOSURE = Fraction(1, 10**12)
+"""Relative width of the intervals that stand for constants such as e and sqrt 2; their float64 values are far closer."""
 
 Answer = Literal["feasible", "infeasible", "unknown"]
 
@@ -86,6 +89,11 @@ class _Question:
         if exponent not in self.exponentials:
             unknown = self.exponentials[exponent] = self.z3.Real(f"e{exponent}")
             self.conditions.append(unknown > 0)
+            if self.ring.is_constant(self.ring.exponents[exponent]):  # such as e: enclosed by its float64 value
+                value = Fraction(self.ring.value(monomial(exponent=exponent)))
+                for bound, sign in ((1 - ENCLOSURE, 1), (1 + ENCLOSURE, -1)):
+                    limit = value * bound
+                    self.conditions.append(sign * (unknown - self.z3.Q(limit.numerator, limit.denominator)) > 0)
         return self.exponentials[exponent]
 
     def _root(self, factor: int) -> Any:
