@@ -5,8 +5,9 @@ Invariant: a `Schedule` is data; whether a block graph can be written with it is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
 from types import MappingProxyType
 
 from workbench.codegen.cuda.launch_shape import MAX_CLUSTER, MAX_THREADS, WARP
@@ -70,6 +71,11 @@ class Schedule:
             raise UsageError(f"a cluster of {self.cluster} blocks; give 1 to {MAX_CLUSTER}, or None")
         if self.shared_limit < 0:
             raise UsageError(f"{self.shared_limit} bytes of shared memory; give zero or more")
+
+    def __reduce__(self) -> tuple[Callable[[], Schedule], tuple[()]]:
+        """Pickle with the layouts in a plain dictionary: a read-only view of one does not pickle."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return partial(Schedule, **values | {"layouts": dict(self.layouts)}), ()
 
 
 DEFAULT_SCHEDULE = Schedule()
