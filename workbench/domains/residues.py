@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from types import ModuleType
 from typing import cast
 
@@ -217,11 +218,15 @@ def blockwise(kernel: Callable[..., Residues], *operands: Residues, block: int =
     The kernel sees slices along leading axes, at least one-dimensional, and broadcasts by itself; nothing is copied.
     On a GPU the whole array is one piece.
     """
-    shape: Shape = operands[0].shape if len(operands) == 1 else broadcast_shapes([x.shape for x in operands])
+    shape: Shape = operands[0].shape
+    if any(x.shape != shape for x in operands):
+        shape = broadcast_shapes([x.shape for x in operands])
+    elif shape and isinstance(operands[0], np.ndarray) and operands[0].size <= block:
+        return kernel(*operands)  # most calls of a reduced instance: nothing to cut, nothing to broadcast
     rank = max(len(shape), 1)
     full = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in operands]
     xp = array_namespace(operands[0])
-    if xp is not np or np.prod(shape, dtype=np.int64) <= block:
+    if xp is not np or prod(shape) <= block:
         return kernel(*full).reshape(shape)
     out = np.empty(shape, np.int64)
     _fill(kernel, full, out, block)

@@ -6,7 +6,7 @@ exactly the rows whose root or quotient has no meaning; applications are numbere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -45,6 +45,10 @@ class Cones:
     bounds: tuple[Array, ...]
 
 
+Site = tuple[str, Cones]
+Box = tuple[slice, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ConeAxes:
     """Which (input, axis) pair each pair of bounds stands for."""
@@ -75,13 +79,14 @@ class ConeAxes:
 class ConeDomain(ArrayDomain[Cones]):
     """Values are cones; every operator joins its operands' cones along what it folds.
 
-    sites: per application of an exact rule, in order, the cones of its last operand (denominator or radicand).
+    sites: per application of an exact rule, in order, the operator's name and the cones of its last operand
+    (denominator or radicand).
     """
 
     def __init__(self, axes: ConeAxes, chunk_elements: int = 1 << 22) -> None:
         super().__init__(chunk_elements)
         self.axes = axes
-        self.sites: list[Cones] = []
+        self.sites: list[Site] = []
 
     def map(self, function: Callable[..., Array], *values: Cones) -> Cones:
         """Return the movement of every bound."""
@@ -117,7 +122,7 @@ class ConeDomain(ArrayDomain[Cones]):
                 shapes = tuple(self.shape_of(value)[prefix:] for value in operands)
                 return (spec.expand(self._applier(prefix), operands, shapes, attributes),)
             case Exact():
-                self.sites.append(operands[-1] if operands else self._empty(()))
+                self.sites.append((spec.name, operands[-1] if operands else self._empty(())))
             case Opaque() | Branch() | OutsideLax():
                 pass
             case _:
@@ -156,20 +161,16 @@ class ConeDomain(ArrayDomain[Cones]):
 
 
 def _fold(array: Array, axes: set[int], function: np.ufunc) -> Array:
-    """Return the array folded along some axes (kept, extent 1), stride-0 axes shortened to one element."""
-    index = tuple(
-        slice(0, 1) if extent > 1 and stride == 0 else slice(None)
-        for extent, stride in zip(array.shape, array.strides, strict=True)
-    )
-    result = array[index]
+    """Return the array folded along some axes (kept, extent 1)."""
+    result = _compact(array)
     for axis in axes:
         if result.shape[axis] > 1:
             result = function.reduce(result, axis=axis, keepdims=True)
     return result
 
 
-def cone_sites(graph: KernelGraph, axes: ConeAxes, *, chunk_elements: int = 1 << 22) -> list[Cones]:
-    """Return, per application of an exact rule in a program, the cones of its last operand.
+def cone_sites(graph: KernelGraph, axes: ConeAxes, *, chunk_elements: int = 1 << 22) -> list[Site]:
+    """Return, per application of an exact rule in a program, its operator and the cones of its last operand.
 
     chunk_elements must be that of the `FieldDomain` whose faults are looked up.
     """
@@ -178,29 +179,38 @@ def cone_sites(graph: KernelGraph, axes: ConeAxes, *, chunk_elements: int = 1 <<
     return domain.sites
 
 
-def boxes(axes: ConeAxes, cones: Cones, mask: Array, shapes: Sequence[Shape]) -> dict[int, list[tuple[slice, ...]]]:
-    """Return the parts of inputs to draw again so that the masked elements change: input number -> index boxes.
+def cone_boxes(axes: ConeAxes, cones: Cones, mask: Array | None, inputs: int) -> list[dict[int, Box]]:
+    """Return the different cones of some elements, each as the boxes of the inputs that it touches.
 
-    For each masked element the input with the smallest part in its cone is chosen.
+    mask: which elements (all if None), in the cones' shape. inputs: how many inputs the program has.
     """
-    where = np.nonzero(mask)
-    lows = [np.broadcast_to(cones.bounds[2 * n], mask.shape)[where] for n in range(len(axes.pairs))]
-    highs = [np.broadcast_to(cones.bounds[2 * n + 1], mask.shape)[where] for n in range(len(axes.pairs))]
-    if not len(where) or not lows or not lows[0].size:
-        return {}
-    rows = np.unique(np.stack([*lows, *highs], axis=-1), axis=0)
-    count = len(axes.pairs)
-    result: dict[int, list[tuple[slice, ...]]] = {}
+    pairs = range(len(axes.pairs))
+    if not axes.pairs:
+        return []
+    if mask is None:
+        columns = [_compact(bound) for bound in cones.bounds]
+        columns = [column.ravel() for column in np.broadcast_arrays(*columns)]
+    else:
+        where = np.nonzero(mask)
+        columns = [np.broadcast_to(bound, mask.shape)[where] for bound in cones.bounds]
+    rows = np.stack(columns, axis=-1)
+    if len(rows) > 1:
+        rows = np.unique(rows, axis=0)
+    result: list[dict[int, Box]] = []
     for row in rows.tolist():
-        best: tuple[int, int, tuple[slice, ...]] | None = None
-        for k in range(len(shapes)):
-            numbers = [n for n, (other, _) in enumerate(axes.pairs) if other == k]
-            if any(row[n] > row[count + n] for n in numbers):
-                continue
-            box = tuple(slice(row[n], row[count + n] + 1) for n in numbers)
-            size = int(np.prod([part.stop - part.start for part in box], dtype=np.int64))
-            if best is None or size < best[0]:
-                best = (size, k, box)
-        if best is not None:
-            result.setdefault(best[1], []).append(best[2])
+        touched: dict[int, Box] = {}
+        for k in range(inputs):
+            numbers = [n for n in pairs if axes.pairs[n][0] == k]
+            if numbers and all(row[2 * n] <= row[2 * n + 1] for n in numbers):
+                touched[k] = tuple(slice(row[2 * n], row[2 * n + 1] + 1) for n in numbers)
+        result.append(touched)
     return result
+
+
+def _compact(array: Array) -> Array:
+    """Return the array with axes along which nothing changes shortened to one element."""
+    index = tuple(
+        slice(0, 1) if extent > 1 and stride == 0 else slice(None)
+        for extent, stride in zip(array.shape, array.strides, strict=True)
+    )
+    return array[index]

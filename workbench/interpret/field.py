@@ -54,6 +54,19 @@ class PieceChoice:
     choice: Array
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FaultSite:
+    """A fault and where it was met.
+
+    Attributes: application: number of the exact rule's application; fault: zero denominators or non-squares among its
+    last operand's elements; after_exp: the operand has no q part, so that its p part rests on the inputs' q parts too.
+    """
+
+    application: int
+    fault: Fault
+    after_exp: bool
+
+
 @dataclass(eq=False)
 class FieldTrace:
     """What one evaluation rests on besides field arithmetic.
@@ -66,7 +79,7 @@ class FieldTrace:
     opaque: list[str] = field(default_factory=list)
     pieces: list[PieceChoice] = field(default_factory=list)
     applications: int = 0
-    faults: list[tuple[int, Fault]] = field(default_factory=list)
+    faults: list[FaultSite] = field(default_factory=list)
 
 
 class FieldDomain(ArrayDomain[FieldPoint]):
@@ -151,7 +164,8 @@ class FieldDomain(ArrayDomain[FieldPoint]):
             value = meaning.rule(self.arithmetic, residues, attributes)
         except OutsideLaxError:
             value = self._opaque(spec, residues, attributes)
-        self.trace.faults += [(self.trace.applications, fault) for fault in self.arithmetic.faults[known:]]
+        for fault in self.arithmetic.faults[known:]:
+            self.trace.faults.append(FaultSite(self.trace.applications, fault, residues[-1].q is None))
         self.trace.applications += 1
         return value
 

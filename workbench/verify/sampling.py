@@ -1,12 +1,15 @@
 """Random points at which two programs have a meaning: inputs are drawn again, row by row, until every root and quotient has one.
 
-Invariant: a point is uniform among those at which every radicand is a square and every denominator is not zero, on the
-sides that are drawn; how often something was drawn again is counted (paper, section 5; `docs/verification.md`).
+Invariant: a point is uniform among those at which every radicand is a square and every denominator is not zero. Parts of
+the inputs that share no condition are drawn apart, each again as a whole until its conditions hold (rejection, part by
+part, is exact); where roots occur, a zero denominator draws everything again. How often is counted
+(`docs/verification.md`).
 """
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,12 +18,13 @@ import numpy as np
 
 from workbench.domains.finite_field import FieldArithmetic, FieldValue, random_elements
 from workbench.errors import NotApplicableError
-from workbench.interpret.cones import ConeAxes, Cones, boxes, cone_sites
+from workbench.interpret.cones import ConeAxes, Site, cone_sites
 from workbench.interpret.field import FieldDomain, FieldPoint, FieldTrace, evaluate_in_field
-from workbench.ops.spec import Array, Branch
+from workbench.ops.spec import Branch
 from workbench.ugraph.expand import expand
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import AccumulatorKind, GraphDefinedNode, OpNode, RunningMax, ThreadNode
+from workbench.verify.components import Components
 
 MIN_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 60, 20_000, 3.0
 """Where the sampler gives up: many roots over the same few inputs have squares together only rarely."""
@@ -105,6 +109,22 @@ def root_part(graph: KernelGraph) -> KernelGraph | None:
     return KernelGraph(whole.inputs, tuple(reversed(nodes)), tuple(dict.fromkeys(roots)), graph.name)
 
 
+_SITES: OrderedDict[int, tuple[KernelGraph, list[Site]]] = OrderedDict()
+_SITES_KEPT = 32
+_ROOT = "sqrt"
+
+
+def _sites(graph: KernelGraph) -> list[Site]:
+    """Return the cones of a graph's roots and denominators; the latest graphs' are kept, by identity."""
+    kept = _SITES.get(id(graph))
+    if kept is None or kept[0] is not graph:
+        kept = (graph, cone_sites(graph, ConeAxes.of(graph), chunk_elements=CHUNK_ELEMENTS))
+        _SITES[id(graph)] = kept
+        while len(_SITES) > _SITES_KEPT:
+            _SITES.popitem(last=False)
+    return kept[1]
+
+
 class Sampler:
     """Draws points for some programs over one pair of fields.
 
@@ -123,83 +143,102 @@ class Sampler:
     ) -> None:
         self.graphs = tuple(graphs)
         self.arithmetic, self.rng, self.with_q, self.with_real = arithmetic, rng, with_q, with_real
-        self._sites: dict[int, list[Cones]] = {}
         self._axes = ConeAxes.of(self.graphs[0])
+        self._has_roots = any(features(graph).root for graph in self.graphs)
+        self._shapes = [tensor.shape for tensor in self.graphs[0].inputs]
+        self._components: Components | None = None
 
     def draw(self, seed: int) -> Draw:
         """Return a point at which every program has a meaning; seed keys the random functions of opaque operators."""
-        shapes = [tensor.shape for tensor in self.graphs[0].inputs]
-        points = [self._fresh(shape) for shape in shapes]
-        resampled = 0
-        parts = [part for graph in self.graphs[:1] if (part := root_part(graph)) is not None]
-        for graph in parts:  # cheap: settles the roots that the candidate most often shares
-            resampled += self._settle([graph], points, seed)[1]
-        results, more = self._settle(self.graphs, points, seed)
-        return Draw(
-            tuple(points),
-            tuple(outputs for outputs, _ in results),
-            tuple(trace for _, trace in results),
-            resampled + more,
-        )
-
-    def _settle(
-        self, graphs: Sequence[KernelGraph], points: list[FieldPoint], seed: int
-    ) -> tuple[list[tuple[list[FieldPoint], FieldTrace]], int]:
-        count = 0
-        kind = ""
-        start = time.perf_counter()
-        rounds = 0
+        points = [self._fresh(shape) for shape in self._shapes]
+        count, rounds, start = 0, 0, time.perf_counter()
+        part = root_part(self.graphs[0]) if self._has_roots else None
+        stages = [(part,), self.graphs] if part is not None else [self.graphs]  # the part is cheap and settles most
+        stage, kind = 0, ""
         while rounds < MAX_ROUNDS and (rounds < MIN_ROUNDS or time.perf_counter() - start < MAX_SECONDS):
             rounds += 1
-            results, fresh = [], True
-            for graph in graphs:
-                domain = FieldDomain(self.arithmetic, seed=seed, chunk_elements=CHUNK_ELEMENTS)
-                outputs = evaluate_in_field(graph, points, domain)
-                self.arithmetic.take_faults()
-                results.append((outputs, domain.trace))
-                if domain.trace.faults:
-                    kind = domain.trace.faults[0][1].kind
-                    count += self._redraw(graph, domain.trace, points)
-                    fresh = False
-                    break
-            if fresh:
-                return results, count
+            results, faulty = self._evaluate(stages[stage], points, seed)
+            if faulty is None:
+                stage += 1
+                if stage < len(stages):
+                    continue
+                return Draw(
+                    tuple(points),
+                    tuple(outputs for outputs, _ in results),
+                    tuple(trace for _, trace in results),
+                    count,
+                )
+            kind = faulty.trace.faults[0].fault.kind
+            count += self._redraw(faulty, points)
+            stage = 0
         raise NotApplicableError(
             f"no inputs found in {rounds} rounds at which every root and quotient of the programs has a meaning in "
             f"field pair {self.arithmetic.pair.name}: still a {kind}"
         )
 
-    def _redraw(self, graph: KernelGraph, trace: FieldTrace, points: list[FieldPoint]) -> int:
-        """Draw again, on the faulty side, the parts of inputs that the faulty elements rest on; returns how many."""
-        key = id(graph)
-        if key not in self._sites:
-            self._sites[key] = cone_sites(graph, self._axes, chunk_elements=CHUNK_ELEMENTS)
-        shapes = [tensor.shape for tensor in graph.inputs]
+    def _evaluate(
+        self, graphs: Sequence[KernelGraph], points: list[FieldPoint], seed: int
+    ) -> tuple[list[tuple[list[FieldPoint], FieldTrace]], _Faulty | None]:
+        results: list[tuple[list[FieldPoint], FieldTrace]] = []
+        for graph in graphs:
+            domain = FieldDomain(self.arithmetic, seed=seed, chunk_elements=CHUNK_ELEMENTS)
+            outputs = evaluate_in_field(graph, points, domain)
+            self.arithmetic.take_faults()
+            if domain.trace.faults:
+                return results, _Faulty(graph, domain.trace)
+            results.append((outputs, domain.trace))
+        return results, None
+
+    def _redraw(self, faulty: _Faulty, points: list[FieldPoint]) -> int:
+        """Draw again every part of the inputs that shares a condition which fails; returns how many conditions failed."""
+        faults = faulty.trace.faults
+        if self._has_roots and any(site.fault.kind == "zero denominator" for site in faults):
+            points[:] = [self._fresh(shape) for shape in self._shapes]
+            return 1
+        if self._components is None:
+            self._components = Components(self._axes, self._shapes)
+            for graph in self.graphs:
+                for name, cones in _sites(graph):
+                    if (name == _ROOT) == self._has_roots:
+                        self._components.add(cones)
+        sites = _sites(faulty.graph)
         count = 0
-        marked: dict[tuple[int, str], Array] = {}
-        for application, fault in trace.faults:
-            mask = np.asarray(fault.mask)
-            found = boxes(self._axes, self._sites[key][application], mask, shapes)
-            if not found:
-                raise NotApplicableError(f"a {fault.kind} in {graph.name or 'a program'} whatever the inputs are")
-            for number, parts in found.items():
-                place = marked.setdefault((number, fault.side), np.zeros(shapes[number], dtype=bool))
-                for part in parts:
-                    place[part] = True
-                count += len(parts)
-        for (number, side), place in marked.items():
+        for both in (False, True):
+            for side in ("p", "q"):
+                chosen = [site for site in faults if site.after_exp is both and (both or site.fault.side == side)]
+                marked: dict[int, None] = {}
+                for site in chosen:
+                    found = self._components.of(sites[site.application][1], np.asarray(site.fault.mask))
+                    if found is None:
+                        name = faulty.graph.name or "a program"
+                        raise NotApplicableError(f"a {site.fault.kind} in {name} whatever the inputs are")
+                    marked.update(dict.fromkeys(found))
+                count += len(marked)
+                self._draw_again(list(marked), side, points)
+        return count
+
+    def _draw_again(self, components: list[int], side: str, points: list[FieldPoint]) -> None:
+        assert self._components is not None
+        for number, place in self._components.places(components).items():
             old = points[number].residues
             new = random_elements(self.rng, (int(place.sum()),), self.arithmetic.pair, with_q=True)
             p, q = old.p, old.q
             if side == "p":
-                p = old.p.copy()
+                p = p.copy()
                 p[place] = new.p
-            elif old.q is not None and new.q is not None:
-                q = old.q.copy()
+            elif q is not None and new.q is not None:
+                q = q.copy()
                 q[place] = new.q
             points[number] = FieldPoint(FieldValue(p, q), points[number].real)
-        return count
 
     def _fresh(self, shape: tuple[int, ...]) -> FieldPoint:
         residues = random_elements(self.rng, shape, self.arithmetic.pair, with_q=self.with_q)
         return FieldPoint(residues, self.rng.standard_normal(shape) if self.with_real else None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Faulty:
+    """The graph whose evaluation met faults, and its trace."""
+
+    graph: KernelGraph
+    trace: FieldTrace

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tests.unit.interpret.test_field import program, split_attention
-from workbench.interpret.cones import ConeAxes, ConeDomain, boxes, cone_sites
+from workbench.interpret.cones import ConeAxes, ConeDomain, cone_boxes, cone_sites
 from workbench.interpret.floats import evaluate
 from workbench.interpret.walk import walk
 from workbench.ugraph import value as op
@@ -60,9 +60,11 @@ def test_boxes_name_the_rows_of_a_radicand_at_both_levels() -> None:
     for graph in (plain, k.build()):
         axes = ConeAxes.of(graph)
         found: set[str] = set()
-        for site in cone_sites(graph, axes):
+        for _, site in cone_sites(graph, axes):
             if site.bounds[0].size == 6:  # one radicand or denominator a row
                 mask = np.zeros(site.bounds[0].shape, dtype=bool)
                 mask.ravel()[4] = True
-                found.update(str(box) for box in boxes(axes, site, mask, [t.shape for t in graph.inputs])[0])
-        assert found == {"(slice(4, 5, None), slice(0, 8, None))"}
+                found.update(str(box) for box in cone_boxes(axes, site, mask, len(graph.inputs)))
+        assert found == {"{0: (slice(4, 5, None), slice(0, 8, None))}"}
+        everything = {str(box) for _, site in cone_sites(graph, axes) for box in cone_boxes(axes, site, None, 2)}
+        assert len(everything) >= 6
