@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.interpret.cones import ConeAxes, cone_sites
+from workbench.interpret.cones import ConeAxes, Site, cone_sites
 from workbench.ugraph import value as op
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.tracing import trace
 from workbench.verify.components import Components
 
 
-def components(graph: KernelGraph) -> tuple[Components, list[tuple[str, object]]]:
+def components(graph: KernelGraph) -> tuple[Components, list[Site]]:
     axes = ConeAxes.of(graph)
     sites = cone_sites(graph, axes)
     made = Components(axes, [tensor.shape for tensor in graph.inputs])
@@ -24,7 +24,7 @@ def test_rows_are_components_and_nested_roots_join_all_that_they_touch() -> None
     made, sites = components(graph)
     mask = np.array([[False], [True], [False], [True]])
     for _, cones in sites:
-        found = made.of(cones, mask)  # type: ignore[arg-type]
+        found = made.of(cones, mask)
         assert found is not None
         places = made.places(found)
         assert sorted(places) == [0, 1]
@@ -36,7 +36,7 @@ def test_rows_are_components_and_nested_roots_join_all_that_they_touch() -> None
 def test_a_root_over_a_column_and_one_over_a_row_are_one_component() -> None:
     graph = trace(lambda X: op.sqrt(op.sum(X * X)) + op.sqrt(op.sum(X * X, axis=0)), X=(3, 4))
     made, sites = components(graph)
-    found = made.of(sites[0][1], np.array([[True], [False], [False]]))  # type: ignore[arg-type]
+    found = made.of(sites[0][1], np.array([[True], [False], [False]]))
     assert found is not None
     assert made.places(found)[0].all()
 
