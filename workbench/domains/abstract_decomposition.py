@@ -242,8 +242,6 @@ class Decomposition:
     def maxima(self, value: Value) -> list[tuple[Value, Value]]:
         """Return the pairs whose larger one is the value."""
         algebra = self.algebra
-        if all(lattice.peel(algebra, m) is None for m in algebra.polynomials[value]):
-            return []
         elements = lattice.flatten(algebra, value)
         pairs = set()
         for left, right in self._halves(range(len(elements)), value):
@@ -253,15 +251,41 @@ class Decomposition:
         return sorted(pairs)
 
     def maximised(self, value: Value, axes: Sequence[Axis]) -> list[Value]:
-        """Return the operands whose maximum along the axes is the value."""
-        algebra, mask = self.algebra, self.algebra.axes_mask(axes)
-        if algebra.mask[value] & mask or all(lattice.peel(algebra, m) is None for m in algebra.polynomials[value]):
-            return []
-        elements = lattice.flatten(algebra, value)
-        if not any(bound & mask for bound, _ in elements):
-            return []
-        operand = Value(lattice.join(algebra, [(bound & ~mask, p) for bound, p in elements]))
-        return [operand] if algebra.max_over(axes, operand) == value else []
+        """Return the operands whose maximum along all the axes is the value."""
+        results = {int(value)}
+        for axis in axes:
+            bit = self.algebra.axis_bit(axis)
+            results = {operand for p in results for operand in self._unmaximised(p, bit)}
+        return [Value(p) for p in sorted(results)]
+
+    def _unmaximised(self, p: int, axis: int) -> Iterator[int]:
+        algebra = self.algebra
+        if algebra.mask[p] & axis:
+            return
+        elements = lattice.flatten(algebra, p)
+        choices = [[q, *self._opened_element(q, axis)] for q in elements]
+        for chosen in itertools.product(*choices):
+            operand = lattice.join(algebra, chosen)
+            if operand != p and lattice.max_over(algebra, operand, axis) == p:
+                yield operand
+
+    def _opened_element(self, p: int, axis: int) -> list[int]:
+        """Return the polynomials in which one reduction over the axis is opened."""
+        algebra, results = self.algebra, []
+        for place, m in enumerate(algebra.polynomials[p]):
+            peeled = lattice.peel(algebra, m)
+            if peeled is None:
+                continue
+            factor, ((bound, q), *_) = peeled
+            for bit in bits_of(bound):
+                if algebra.base(bit) == axis:
+                    exchange = ((bit, axis), (axis, bit)) if bit != axis else ()
+                    opened = algebra.rename(q, exchange)
+                    for other in bits_of(bound & ~bit):
+                        opened = lattice.max_over(algebra, opened, bit if other == axis else other)
+                    rest = [n for other, n in enumerate(algebra.polynomials[p]) if other != place]
+                    results.append(algebra.polynomial([*rest, *algebra.polynomials[algebra.scale(factor, opened)]]))
+        return results
 
 
 def _submultisets(members: tuple[int, ...]) -> list[tuple[int, ...]]:

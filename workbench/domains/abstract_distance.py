@@ -132,6 +132,7 @@ class DistanceTables:
         self.embeddings = Embeddings(algebra)
         self.regions: dict[int, Region] = {}
         self._maxima: dict[int, bool] = {}
+        self._cofactors: dict[int, tuple[bool, int]] = {}
 
     # ----------------------------------------------------------------------------------------------------- queries
     def distances(self, region: Region, p: int) -> Distances:
@@ -218,13 +219,8 @@ class DistanceTables:
             for owner in owners:
                 covered |= 1 << owner
             carried = left & mask
-            if carried:
-                is_free = cofactor == UNIT or (self.costs.sum_scales and self._is_scale(cofactor))
-                summands = min(summands, self._steps(0 if is_free else 1, carried))
-                factor = min(factor, self._steps(0, carried))
-            else:
-                factor = 0
-                summands = min(summands, 0 if cofactor == UNIT else 1)
+            summands = min(summands, self._steps_of(cofactor, carried))
+            factor = min(factor, self._steps(0, carried) if carried else 0)
         if summands == FAR:
             return _FAR
         whole = summands
@@ -236,9 +232,31 @@ class DistanceTables:
 
     def steps_of(self, context: Context, p: int) -> int:
         """Return the fewest operators that carry a context out."""
-        left = context.left & self.algebra.mask[p]
-        is_free = context.cofactor == UNIT or (self.costs.sum_scales and left and self._is_scale(context.cofactor))
-        return self._steps(0 if is_free else 1, left)
+        return self._steps_of(context.cofactor, context.left & self.algebra.mask[p])
+
+    def _steps_of(self, cofactor: int, axes: int) -> int:
+        if not axes and cofactor == UNIT:
+            return 0
+        is_number, extents = self._cofactor_kind(cofactor)
+        if is_number and (cofactor == UNIT or (self.costs.sum_scales and axes)):
+            return self._steps(0, axes)
+        steps = self._steps(1, axes)
+        # An extent comes from a sum over an axis that something added on the way carries: one sum with the others.
+        return min(steps, self._steps(0, axes | extents)) if extents else steps
+
+    def _cofactor_kind(self, cofactor: int) -> tuple[bool, int]:
+        """Return whether a cofactor is a product of constants, and the axes of its extents if it is nothing else."""
+        found = self._cofactors.get(cofactor)
+        if found is None:
+            algebra = self.algebra
+            a = algebra.monomials[cofactor]
+            kinds = [algebra.atoms[atom].kind for atom in a.num]
+            extents = 0
+            if kinds and all(kind == "extent" for kind in kinds) and not a.den and a.quotient == a.root == UNIT:
+                for atom in a.num:
+                    extents |= algebra.atoms[atom].refs[0]
+            found = self._cofactors[cofactor] = (self._is_scale(cofactor), extents)
+        return found
 
     def _is_number(self, p: int) -> bool:
         monomials = self.algebra.polynomials[p]
@@ -257,10 +275,7 @@ class DistanceTables:
         if all(peel(algebra, m) is None for m in algebra.polynomials[p]):
             return False
         budgets = [algebra.element_count(*element) for element in elements]
-        return all(
-            any(algebra.fits(algebra.element_count(*element), budget) for budget in budgets)
-            for element in flatten(algebra, p)
-        )
+        return all(any(algebra.fits(algebra.count[q], budget) for budget in budgets) for q in flatten(algebra, p))
 
     def has_maximum(self, p: int) -> bool:
         """Return whether there is a maximum anywhere in a polynomial."""
