@@ -95,6 +95,17 @@ def test_iterations_that_add_the_same_count_too() -> None:
     assert recognised(kernel.build()) == [[(5, -1)]]
 
 
+@pytest.mark.parametrize(("eps", "expected"), [(0, [[(4, -1)]]), (1, [])])
+def test_eps_keeps_constants_inside(eps: int, expected: list[list[tuple[int, int]]]) -> None:
+    """1/4 of X inside the root, 4 rows summed outside: the root of mean squares is homogeneous only without eps."""
+    kernel = KernelBuilder()
+    x_in = kernel.input("X", (4, 6))
+    block = kernel.block(x_in, loop=2)
+    block.save(wb.sum(block.accumulate(block.load(x_in, fmap=1) / 4, "rms", eps=eps), axis=0))
+    kernel.output(*block.finish())
+    assert recognised(kernel.build()) == expected
+
+
 def test_every_attribute_is_an_extent_or_says_what_is_computed() -> None:
     """A new attribute must be put on one side or the other."""
     says_what = {"axis", "eps", "factor", "value", "exponent", "approximate", "lo", "hi"}

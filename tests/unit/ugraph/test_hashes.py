@@ -17,7 +17,7 @@ from workbench.ugraph.hashes import digest, wiring_hash
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import GraphDefinedNode, InputIterator, OpNode
 from workbench.ugraph.thread_graph import ThreadGraph
-from workbench.ugraph.value import Value, exp, silu
+from workbench.ugraph.value import Value, exp, relu, silu, tanh
 
 SQUARE = (4, 4)
 
@@ -163,6 +163,24 @@ def test_sharing_behind_equal_terms_separates() -> None:
         return wiring_hash(kernel.build())
 
     assert len({graph(sharing) for sharing in ("aabb", "abab", "abba", "aaab", "abbb", "aaaa")}) == 6
+
+
+def test_what_is_launched_together_separates() -> None:
+    def graph(pairs: list[tuple[Callable[[Value], Value], Callable[[Value], Value]]]) -> str:
+        kernel = KernelBuilder()
+        x = kernel.input("X", (4, 4))
+        made: dict[str, Value] = {}
+        for pair in pairs:
+            block = kernel.block(x)
+            tile = block.load(x)
+            for op in pair:
+                block.save(op(tile))
+            made.update(zip([op.__name__ for op in pair], block.finish(), strict=True))
+        kernel.output(*(made[name] for name in sorted(made)))
+        return wiring_hash(kernel.build())
+
+    assert graph([(exp, silu), (relu, tanh)]) != graph([(exp, relu), (silu, tanh)])
+    assert graph([(exp, silu), (relu, tanh)]) == graph([(tanh, relu), (exp, silu)])
 
 
 def test_a_thread_graph_separates() -> None:

@@ -275,6 +275,17 @@ def test_multiplicities_stay() -> None:
     assert difference(*joint_reduction(program, graph, np.random.default_rng(0))) == 0
 
 
+def test_a_loop_that_would_fold_what_it_now_shows_is_refused() -> None:
+    """Two iterations over 8 rows would add rows to rows; the one iteration of this graph shows all 8."""
+    kernel = KernelBuilder()
+    x_in = kernel.input("X", (8, 6))
+    block = kernel.block(x_in, loop=1)
+    block.save(block.accumulate(block.load(x_in, fmap=0)))
+    kernel.output(*block.finish())
+    with pytest.raises(NotApplicableError, match="would have shape"):
+        reinstantiate(kernel.build(), counts={"loop": 2})
+
+
 def test_different_interfaces_are_refused() -> None:
     rng = np.random.default_rng(0)
     program = wb.trace(lambda X: wb.exp(X), X=(4, 6))

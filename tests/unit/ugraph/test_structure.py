@@ -267,6 +267,55 @@ def test_what_is_launched_together_counts() -> None:
     assert graph(True) != graph(False)
 
 
+def test_equal_results_of_launches_that_differ_stay_apart() -> None:
+    """exp is stored by both launches, each with another companion; it is not the same result of one launch."""
+
+    def graph(second: tuple[Callable[[Value], Value], ...]) -> str:
+        kernel = KernelBuilder()
+        x_in = kernel.input("X", (4, 6))
+        made = []
+        for ops in ((exp, silu), second):
+            block = kernel.block(x_in)
+            x = block.load(x_in)
+            for op in ops:
+                block.save(op(x))
+            made.append(block.finish())
+        (first_exp, first_silu), others = made
+        kernel.output(first_exp, first_silu, others[0] if len(others) > 1 else first_exp, others[-1])
+        return structure_text(kernel.build())
+
+    assert graph((exp, wb.relu)) != graph((wb.relu,))
+    assert graph((exp, silu)).count("store") == 2  # the same launch twice is one
+
+
+def test_which_dimension_is_looped_separates() -> None:
+    def graph(fmap: int | None) -> str:
+        kernel = KernelBuilder()
+        x_in = kernel.input("X", (8, 8))
+        block = kernel.block(x_in, loop=2)
+        block.save(block.accumulate(block.load(x_in, fmap=fmap)))
+        kernel.output(*block.finish())
+        return structure_text(kernel.build())
+
+    assert len({graph(0), graph(1), graph(None)}) == 3
+
+
+def test_a_constant_is_a_count_only_behind_its_sum() -> None:
+    """X / 24 is summed over 24 in one place and meets exp in another; there it is a number."""
+
+    def program(X: Value, Y: Value, W: Value) -> tuple[Value, Value]:
+        scaled = X / H
+        return wb.sum(scaled), wb.exp(scaled)
+
+    assert traced(program).splitlines()[1:] == [
+        "t0 = input 0",
+        "t1 = sum -1 (t0)",
+        "output 0 = n(t1)^-1 * t1",
+        "t2 = exp (1/24 * t0)",
+        "output 1 = t2",
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------------ in general
 def test_the_text() -> None:
     graph = wb.trace(lambda X, W: rms_norm(X, eps=0.5) @ W, X=(2, 3), W=(3, 4))
