@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-HEADER_FILES = ("intrinsics.cuh", "tiles.cuh")
+HEADER_FILES = ("intrinsics.cuh", "tiles.cuh", "kernels.cuh")
 
 
 @cache

@@ -36,6 +36,7 @@ float sqrtf(float);
 float fabsf(float);
 float tanhf(float);
 float erff(float);
+float erfcf(float);
 float powf(float, float);
 float fmaxf(float, float);
 float fminf(float, float);

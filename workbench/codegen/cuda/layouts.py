@@ -1,0 +1,105 @@
+"""How warps share a product by default: the split of rows, columns and depth that makes a warp's work least.
+
+Invariant: a layout divides the product's tensor-core tiles evenly, so no warp computes beside the padded result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from workbench.codegen.cuda.schedule import WarpLayout
+from workbench.codegen.cuda.tile_storage import rounded_up
+from workbench.codegen.cuda.walks import ProductLayout
+from workbench.errors import EmitError
+
+MAX_ACCUMULATORS = 128
+"""Floats of one product a thread may hold; beyond that registers spill."""
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """Return the divisors of a number up to `most`."""
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+
+
+class ProductShape:
+    """Extents of a product in tensor-core tiles.
+
+    Attributes: matrices; rows, columns: tiles of 16 rows, pairs of tiles of 8 columns; depths: steps of each pair's depth.
+    """
+
+    def __init__(self, matrices: int, rows: int, columns: int, depths: tuple[int, ...], c_type: str) -> None:
+        self.matrices = matrices
+        self.depth_step = 8 if c_type == "float" else 16
+        self.rows, self.columns = rounded_up(rows, 16) // 16, rounded_up(columns, 16) // 16
+        self.depths = tuple(rounded_up(depth, 16) // self.depth_step for depth in depths)
+
+    def layout(self, warps: WarpLayout, block_warps: int) -> ProductLayout:
+        """Return the layout of these warp counts, which divide the tiles."""
+        return ProductLayout(
+            matrices=self.matrices,
+            row_tiles=self.rows // warps.rows,
+            column_tiles=2 * self.columns // warps.columns,
+            depth_steps=self.depths[0] // warps.depth,
+            depth_step=self.depth_step,
+            warp_rows=warps.rows,
+            warp_columns=warps.columns,
+            warp_depth=warps.depth,
+            warps=block_warps,
+        )
+
+    def fits(self, warps: WarpLayout, block_warps: int) -> bool:
+        """Return True when the counts divide the tiles and the block has the warps."""
+        return (
+            warps.warps <= block_warps
+            and self.rows % warps.rows == 0
+            and self.columns % warps.columns == 0
+            and all(depth % warps.depth == 0 for depth in self.depths)
+        )
+
+    def candidates(self, block_warps: int, *, split_depth: bool) -> Iterator[WarpLayout]:
+        """Yield the warp layouts that fit."""
+        for rows in divisors(self.rows, block_warps):
+            for columns in divisors(self.columns, block_warps // rows):
+                most = block_warps // (rows * columns) if split_depth else 1
+                for depth in divisors(self.depths[0], most):
+                    if self.fits(WarpLayout(rows, columns, depth), block_warps):
+                        yield WarpLayout(rows, columns, depth)
+
+    def accumulators(self, warps: WarpLayout) -> int:
+        """Return the floats a thread holds."""
+        return 8 * self.matrices * (self.rows // warps.rows) * (self.columns // warps.columns)
+
+    def work(self, warps: WarpLayout, iterations: int) -> float:
+        """Return the instructions of one warp, loads counted double, and its share of adding up slices after the loop."""
+        rows, columns = self.rows // warps.rows, self.columns // warps.columns
+        steps = sum(self.depths) / warps.depth
+        inner = self.matrices * steps * (2 * rows + 2 * columns + 2 * rows * columns)
+        slices = 16 * self.matrices * rows * columns * (warps.depth - 1) / max(iterations, 1)
+        return inner + slices
+
+
+def default_layout(shape: ProductShape, block_warps: int, iterations: int, *, split_depth: bool, most: int) -> WarpLayout:
+    """Return the layout with the least work of a warp whose accumulators fit; the fewest accumulators if none does."""
+    found = list(shape.candidates(block_warps, split_depth=split_depth))
+    fitting = [warps for warps in found if shape.accumulators(warps) <= most]
+    if fitting:
+        return min(fitting, key=lambda warps: (shape.work(warps, iterations), shape.accumulators(warps), warps.depth))
+    return min(found, key=lambda warps: (shape.accumulators(warps), shape.work(warps, iterations)))
+
+
+def fragment_layout(shape: ProductShape, block_warps: int) -> WarpLayout:
+    """Return the layout for a result that is worked on in registers: whole rows of as many warps as there are."""
+    rows = divisors(shape.rows, block_warps)[-1]
+    columns = divisors(shape.columns, block_warps // rows)[-1]
+    return WarpLayout(rows, columns, 1)
+
+
+def check_layout(shape: ProductShape, warps: WarpLayout, block_warps: int, name: str) -> None:
+    """Raises: EmitError when a schedule's layout does not divide the product."""
+    if not shape.fits(warps, block_warps):
+        raise EmitError(
+            f"warp layout {warps.rows} x {warps.columns} x {warps.depth} does not divide {shape.rows} x {shape.columns} x "
+            f"{shape.depths} tensor-core tiles of {block_warps} warps",
+            name,
+            "choose divisors, or leave the layout to the plan",
+        )

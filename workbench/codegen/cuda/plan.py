@@ -1,0 +1,466 @@
+"""From tile values to a plan: which steps a kernel takes, in which order, and where every value is kept.
+
+Invariant: a plan that exists can be written; what cannot be is refused here, with the node, the rule and the cure. The
+meaning of a block graph never depends on a choice made here.
+
+Long because one object decides together: sections, products, stages, walks, places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from workbench.codegen.cuda.c_names import CNames
+from workbench.codegen.cuda.emitted import C_TYPES
+from workbench.codegen.cuda.layouts import (
+    MAX_ACCUMULATORS,
+    ProductShape,
+    check_layout,
+    default_layout,
+    fragment_layout,
+)
+from workbench.codegen.cuda.lowering import LoweredBlock
+from workbench.codegen.cuda.schedule import Schedule, WarpLayout
+from workbench.codegen.cuda.stage_walks import WalkChooser
+from workbench.codegen.cuda.steps import (
+    FinishStep,
+    FoldSink,
+    HandOverSink,
+    KeepSink,
+    Operand,
+    ProductStep,
+    RescaleSink,
+    RunningSink,
+    SaveSink,
+    Section,
+    Sink,
+    Stage,
+    Step,
+    StoreSink,
+    leaves,
+    sink_roots,
+)
+from workbench.codegen.cuda.tile_storage import Registers, SharedTile, input_tile, operand_tile
+from workbench.codegen.cuda.tile_values import (
+    Accumulated,
+    Contracted,
+    Folded,
+    Folding,
+    Keeping,
+    Loaded,
+    Mapped,
+    MaximumShift,
+    Ragged,
+    RunningMaximum,
+    TileValue,
+    walk_values,
+)
+from workbench.codegen.cuda.value_paths import has_plain_views, is_aligned, is_below_maximum, lazy_values, peeled
+from workbench.codegen.cuda.walks import ProductLayout
+from workbench.core.shapes import Shape
+from workbench.errors import EmitError
+from workbench.ugraph.inference import Place
+
+UNBOUNDED = frozenset({"exp", "pow", "power"})
+"""Operators whose result may be far larger than their operands."""
+
+
+@dataclass(eq=False, kw_only=True)
+class KernelPlan:
+    """Everything that is decided about a kernel.
+
+    Attributes: steps: per section, in order; tiles: everything in shared memory; shared, registers: where a value is
+    found after its step; staged: inputs that are copied to shared memory; direct: inputs read from device memory where
+    they are needed; parts: C names of the register arrays that sinks keep, by value; makers: the step that makes a value;
+    stages: buffers of a looped input's ring; barriers: the steps that a block barrier precedes.
+    """
+
+    lowered: LoweredBlock
+    schedule: Schedule
+    names: CNames
+    threads: int
+    cluster: int
+    finishes: list[FinishStep] = field(default_factory=list)
+    steps: dict[Section, list[Step]] = field(default_factory=lambda: {section: [] for section in Section})
+    staged: dict[Loaded, SharedTile] = field(default_factory=dict)
+    direct: list[Loaded] = field(default_factory=list)
+    shared: dict[TileValue, SharedTile] = field(default_factory=dict)
+    registers: dict[TileValue, Registers] = field(default_factory=dict)
+    parts: dict[TileValue, str] = field(default_factory=dict)
+    tiles: list[SharedTile] = field(default_factory=list)
+    readers: dict[TileValue, list[TileValue]] = field(default_factory=dict)
+    sections: dict[TileValue, Section] = field(default_factory=dict)
+    products: dict[TileValue, ProductStep] = field(default_factory=dict)
+    makers: dict[TileValue, Stage | ProductStep] = field(default_factory=dict)
+    stages: int = 1
+    shared_bytes: int = 0
+    barriers: set[object] = field(default_factory=set)
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the loop, over all blocks of a cluster together."""
+        return self.lowered.iterations
+
+    @property
+    def iterations_each(self) -> int:
+        """Iterations of one block, at most."""
+        return -(-self.iterations // self.cluster)
+
+    @property
+    def has_ring(self) -> bool:
+        """True when some looped input is staged."""
+        return any(tile.is_looped for tile in self.staged.values())
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.threads // 32
+
+    def stages_of(self, section: Section) -> list[Stage]:
+        """Return the stages of a section."""
+        return [step for step in self.steps[section] if isinstance(step, Stage)]
+
+
+class Planner:
+    """Makes a plan; the order of the methods is the order of the decisions."""
+
+    def __init__(self, lowered: LoweredBlock, schedule: Schedule, names: CNames, threads: int, cluster: int) -> None:
+        self.lowered, self.schedule, self.names = lowered, schedule, names
+        self.result = KernelPlan(lowered=lowered, schedule=schedule, names=names, threads=threads, cluster=cluster)
+        self.order = walk_values(tuple(saved.operand for saved in lowered.saved))
+        self.ready: dict[TileValue, int] = {}
+        self.operands: dict[tuple[TileValue, str], SharedTile] = {}
+        self.layouts: dict[TileValue, ProductLayout] = {}
+        self.types: dict[TileValue, str] = {}
+        self.feeds: dict[TileValue, Contracted] = {}
+        self.scaled: set[TileValue] = set()
+
+    def plan(self) -> KernelPlan:
+        """Return the plan. Raises: EmitError."""
+        self.find_readers()
+        self.find_sections()
+        self.check_cluster()
+        self.choose_layouts()
+        for value in self.order:
+            self.add(value)
+        for number, saved in enumerate(self.lowered.saved):
+            tile = saved.operand
+            self.place_sink(Section.AFTER, tile.shape, tile.ragged, None, SaveSink(saved, number))
+        self.place_inputs()
+        WalkChooser(self.result).choose()
+        return self.result
+
+    # ------------------------------------------------------------------------------------------------ looking around
+    def find_readers(self) -> None:
+        """List, per value, the values that read it."""
+        for value in self.order:
+            for read in dict.fromkeys(value.reads):
+                self.result.readers.setdefault(read, []).append(value)
+
+    def sole_reader(self, value: TileValue) -> TileValue | None:
+        """Return the one value that reads this one, None if there are several or it is also saved."""
+        readers = self.result.readers.get(value, [])
+        is_saved = any(saved.operand is value for saved in self.lowered.saved)
+        return readers[0] if len(readers) == 1 and not is_saved else None
+
+    def find_sections(self) -> None:
+        """Decide when each value is computed; an invariant one before the loop only if the loop reads it."""
+        sections = self.result.sections
+        for value in reversed(self.order):
+            if value.place is Place.LOOP:
+                sections[value] = Section.LOOP
+            elif value.place is Place.AFTER or self.lowered.iterations == 1:
+                sections[value] = Section.AFTER
+            else:
+                needed = any(
+                    isinstance(reader, Accumulated) or sections[reader] is not Section.AFTER
+                    for reader in self.result.readers.get(value, [])
+                )
+                sections[value] = Section.BEFORE if needed else Section.AFTER
+
+    def check_cluster(self) -> None:
+        """Raises: EmitError for accumulators that need their iterations in order when a cluster shares them."""
+        if self.result.cluster == 1:
+            return
+        for value in self.order:
+            if isinstance(value, RunningMaximum) or (isinstance(value, Accumulated) and value.kind is Keeping.RESCALE):
+                raise EmitError(
+                    "a rescaled accumulator needs its iterations in order, but a cluster shares them",
+                    value.label,
+                    "use cluster (1, 1, 1), or split the axis over blocks and combine in a second kernel",
+                )
+
+    # ---------------------------------------------------------------------------------------------------- products
+    def element_type(self, value: Contracted) -> str:
+        """Return the 16-bit type that all factors of a product have, else float."""
+        types = {C_TYPES[factor.dtype] for factor in value.reads}
+        (only,) = types if len(types) == 1 else ("float",)
+        return only
+
+    def may_overflow(self, factor: TileValue) -> bool:
+        """Return True when a computed factor may leave the range of float16 though its inputs are tame: it has an exp."""
+        return any(
+            isinstance(value, Mapped) and value.op in UNBOUNDED and not is_below_maximum(value)
+            for value in lazy_values((factor,))
+        )
+
+    def kept_by(self, value: Contracted) -> Accumulated | None:
+        """Return the accumulator that a product adds to directly."""
+        reader = self.sole_reader(value)
+        if not isinstance(reader, Accumulated) or reader.operand is not value or reader.rescale is value:
+            return None
+        return reader if reader.kind in (Keeping.SUM, Keeping.RESCALE) else None
+
+    def product_shape(self, value: Contracted, c_type: str) -> ProductShape:
+        """Return the extents of a product in tensor-core tiles."""
+        depths = tuple(left.shape[-1] for left, _ in value.pairs)
+        return ProductShape(prod(value.shape[:-2]), value.shape[-2], value.shape[-1], depths, c_type)
+
+    def choose_layouts(self) -> None:
+        """Decide in which type tensor cores multiply, and how warps share each product.
+
+        A left factor that may overflow float16 is scaled row by row where it is handed over in registers; any other
+        such factor is multiplied as float32.
+        """
+        products = [value for value in self.order if isinstance(value, Contracted)]
+        kept = [value for value in products if self.kept_by(value) is not None]
+        most = MAX_ACCUMULATORS if len(kept) < 2 else max(32, MAX_ACCUMULATORS // len(kept))
+        for value in products:
+            c_type, warps = self.element_type(value), self.result.warps
+            shape = self.product_shape(value, c_type)
+            source = self.fed_by(value)
+            given = self.schedule.layouts.get(value.label)
+            chosen = given or (self.following(source, shape) if source is not None else None)
+            is_handed = False
+            if source is not None and chosen is not None and shape.fits(chosen, warps):
+                is_handed = self.hands_over(source, shape.layout(chosen, warps))
+            if c_type == "f16":
+                wide = [factor for factor in value.reads if self.may_overflow(factor)]
+                if wide and not (is_handed and wide == [value.pairs[0][0]]):
+                    c_type, is_handed = "float", False
+                    shape, chosen = self.product_shape(value, c_type), given
+                elif wide:
+                    self.scaled.add(value)
+            if is_handed:
+                assert source is not None
+                self.feeds[value] = source
+            if given is not None:
+                check_layout(shape, given, warps, value.label)
+            layout = shape.layout(chosen or self.free_layout(value, shape, most), warps)
+            self.types[value], self.layouts[value] = c_type, layout
+            self.check_registers(value)
+
+    def free_layout(self, value: Contracted, shape: ProductShape, most: int) -> WarpLayout:
+        """Return the layout of a product that follows no other."""
+        section, warps = self.result.sections[value], self.result.warps
+        is_kept = self.kept_by(value) is not None
+        if section is Section.LOOP and not is_kept:
+            return fragment_layout(shape, warps)
+        steps = self.lowered.iterations if section is Section.LOOP else 1
+        return default_layout(shape, warps, steps, split_depth=True, most=most)
+
+    def check_registers(self, value: Contracted) -> None:
+        """Raises: EmitError when a thread would hold too many accumulators."""
+        layout = self.layouts[value]
+        held = layout.accumulators
+        if self.kept_by(value) is None:
+            held //= layout.matrices  # one matrix after the other
+        if held > 2 * MAX_ACCUMULATORS:
+            raise EmitError(
+                f"the product {value.shape} takes {held} accumulators a thread, {2 * MAX_ACCUMULATORS} fit",
+                value.label,
+                f"use more threads (now {self.result.threads}) or a smaller tile",
+            )
+
+    def fed_by(self, value: Contracted) -> Contracted | None:
+        """Return the product whose fragments, worked on in registers, become the left operand of this one."""
+        if len(value.pairs) != 1 or self.element_type(value) == "float":
+            return None
+        left, right = value.pairs[0]
+        products = [reader for reader in self.result.readers[left] if isinstance(reader, Contracted)]
+        if isinstance(left, Loaded) or products != [value] or peeled(right)[0] is left:
+            return None
+        section = self.result.sections[value]
+        for leaf in leaves((left,)):
+            if (
+                isinstance(leaf, Contracted)
+                and leaf in self.layouts
+                and leaf.shape == left.shape
+                and {self.result.sections[leaf], self.result.sections[left]} == {section}
+                and self.kept_by(leaf) is None
+                and has_plain_views((left,))
+                and is_aligned(left, leaf)
+            ):
+                return leaf
+        return None
+
+    def following(self, source: Contracted, shape: ProductShape) -> WarpLayout | None:
+        """Return the layout in which each warp goes on with the columns it has of `source`, as its depth."""
+        before = self.layouts[source]
+        warps = WarpLayout(before.warp_rows, 1, before.warp_columns)
+        if before.warp_depth != 1 or before.matrices != shape.matrices or not shape.fits(warps, self.result.warps):
+            return None
+        is_same_rows = shape.rows // warps.rows == before.row_tiles
+        is_same_depth = shape.depths[0] * shape.depth_step == before.columns
+        return warps if is_same_rows and is_same_depth and shape.accumulators(warps) <= MAX_ACCUMULATORS else None
+
+    # ------------------------------------------------------------------------------------------------------- stages
+    def place_sink(self, section: Section, space: Shape, ragged: Ragged, inner: int | None, sink: Sink) -> int:
+        """Add a sink to the first stage that walks its space after all it reads is there, else to a new one."""
+        steps = self.result.steps[section]
+        after = self.ready_after(section, sink_roots(sink))
+        for number, step in enumerate(steps):
+            if (
+                number > after
+                and isinstance(step, Stage)
+                and (step.space, step.ragged) == (space, ragged)
+                and (inner is None or step.inner in (None, inner))
+                and not any(isinstance(other, RescaleSink) for other in step.sinks)
+                and has_plain_views(step.roots) == has_plain_views(sink_roots(sink))
+            ):
+                step.inner = inner if inner is not None else step.inner
+                step.sinks.append(sink)
+                return number
+        steps.append(Stage(section=section, space=space, ragged=ragged, inner=inner, sinks=[sink]))
+        return len(steps) - 1
+
+    def ready_after(self, section: Section, roots: tuple[TileValue, ...]) -> int:
+        """Return the number of the last step of a section that makes something the roots read, -1 if none does."""
+        made = [leaf for leaf in leaves(roots) if leaf in self.ready and self.result.sections[leaf] is section]
+        return max((self.ready[leaf] for leaf in made), default=-1)
+
+    def add(self, value: TileValue) -> None:
+        """Add the steps that make a value."""
+        match value:
+            case Contracted():
+                self.add_product(value)
+            case Folded():
+                reader = self.sole_reader(value)
+                if not (isinstance(reader, Accumulated) and self.folds_while_keeping(reader, value)):
+                    section = self.result.sections[value]
+                    operand = value.operand
+                    sink = FoldSink(value, None)
+                    self.ready[value] = self.place_sink(section, operand.shape, operand.ragged, value.axis, sink)
+            case Accumulated():
+                self.add_accumulated(value)
+            case RunningMaximum():
+                sink_ = RunningSink(value)
+                self.ready[value] = self.place_sink(Section.LOOP, value.shape, value.ragged, None, sink_)
+            case MaximumShift():
+                self.ready[value] = self.ready[value.maximum]
+            case _:
+                pass
+
+    def folds_while_keeping(self, kept: Accumulated, folded: Folded) -> bool:
+        """Return True when an accumulator of a fold may add up each thread's share and fold after the loop."""
+        if kept.operand is not folded or kept.rescale is folded or self.result.sections[folded] is not Section.LOOP:
+            return False
+        expected = Folding.MAX if kept.kind is Keeping.MAX else Folding.SUM
+        threads, rows = self.result.threads, prod(folded.shape)
+        sharing = min(threads, 1 << (folded.operand.shape[folded.axis] - 1).bit_length())
+        return folded.folding is expected and rows * sharing <= 64 * threads
+
+    def add_accumulated(self, value: Accumulated) -> None:
+        """Add the sink of an accumulator, and its end after the loop."""
+        operand = value.operand
+        if isinstance(operand, Contracted) and self.kept_by(operand) is value:
+            pass  # its product step adds to it
+        elif isinstance(operand, Folded) and self.sole_reader(operand) is value and self.folds_while_keeping(value, operand):
+            inner = operand.operand
+            self.place_sink(Section.LOOP, inner.shape, inner.ragged, operand.axis, FoldSink(operand, value))
+        else:
+            self.place_sink(Section.LOOP, value.shape, value.ragged, None, KeepSink(value))
+        self.result.finishes.append(FinishStep(value=value))
+
+    def add_product(self, value: Contracted) -> None:
+        """Add a product after the stages that make its operands."""
+        section, c_type, layout = self.result.sections[value], self.types[value], self.layouts[value]
+        pairs = []
+        for left, right in value.pairs:
+            if value in self.feeds:
+                variable = self.names.claim(f"{left.name}_fragment")
+                self.place_sink(section, left.shape, left.ragged, -1, HandOverSink(left, variable))
+                first = Operand(value=left, is_transposed=False, tile=None, registers=variable)
+            else:
+                first = self.operand(left, c_type, section)
+            pairs.append((first, self.operand(right, c_type, section)))
+        kept = self.kept_by(value)
+        if kept is not None and kept.rescale is not None:
+            stage = Stage(section=section, space=value.shape, ragged=value.ragged, inner=None, sinks=[RescaleSink(kept)])
+            self.result.steps[section].append(stage)
+        name = kept.name if kept is not None else value.name
+        step = ProductStep(
+            section=section, value=value, kept=kept, layout=layout, c_type=c_type, operands=pairs,
+            variable=self.names.claim(f"{name}_sum"),
+            scale=self.names.claim(f"{name}_scale") if value in self.scaled else "",
+        )  # fmt: skip
+        self.result.steps[section].append(step)
+        self.ready[value] = len(self.result.steps[section]) - 1
+        self.result.products[kept or value] = step
+
+    def hands_over(self, source: Contracted, after: ProductLayout) -> bool:
+        """Return True when a layout lets the fragments of one product be the left operand of the next."""
+        before = self.layouts[source]
+        return (
+            (before.warp_rows, before.row_tiles, before.matrices) == (after.warp_rows, after.row_tiles, after.matrices)
+            and (before.warp_depth, after.warp_columns, after.warp_depth) == (1, 1, before.warp_columns)
+            and after.depth_steps * 16 == before.column_tiles * 8
+            and before.used_warps == after.used_warps
+        )
+
+    def operand(self, factor: TileValue, c_type: str, section: Section) -> Operand:
+        """Return where a product finds a factor, adding the stage that stores it if it is computed."""
+        base, is_transposed = peeled(factor)
+        if isinstance(base, Loaded) and (c_type == "float" or C_TYPES[base.dtype] == c_type):
+            return Operand(value=base, is_transposed=is_transposed, tile=self.stage_input(base, is_operand=True))
+        kind = C_TYPES[base.dtype] if c_type == "float" else c_type
+        if (base, kind) not in self.operands:
+            tile = operand_tile(self.names.claim(f"{base.name}_tile"), kind, base.shape, transposed=False)
+            self.operands[base, kind] = tile
+            self.result.tiles.append(tile)
+            made = self.result.sections[base]
+            sink = StoreSink(base, tile)
+            self.place_sink(made, base.shape, base.ragged, None, sink)
+        return Operand(value=base, is_transposed=is_transposed, tile=self.operands[base, kind])
+
+    # ------------------------------------------------------------------------------------------------------- inputs
+    def stage_input(self, value: Loaded, *, is_operand: bool) -> SharedTile:
+        """Return the shared tile of an input, made at the first request."""
+        if value not in self.result.staged:
+            tile = staged_tile(value, self.names.claim(f"{value.name}_tile"), is_operand=is_operand)
+            tile.is_looped = value.place is Place.LOOP
+            self.result.staged[value] = tile
+            self.result.tiles.append(tile)
+        return self.result.staged[value]
+
+    def place_inputs(self) -> None:
+        """Decide which inputs that no product reads are staged: those the loop reads beside staged ones or repeatedly."""
+        has_ring = any(tile.is_looped for tile in self.result.staged.values())
+        in_loop = {
+            leaf
+            for stage in self.result.stages_of(Section.LOOP)
+            for leaf in leaves(stage.roots)
+            if isinstance(leaf, Loaded)
+        }
+        for value in self.order:
+            if not isinstance(value, Loaded) or value in self.result.staged:
+                continue
+            if value in in_loop and (has_ring or value.place is Place.INVARIANT) and prod(value.shape) <= 16384:
+                self.stage_input(value, is_operand=False)
+            else:
+                self.result.direct.append(value)
+
+
+def staged_tile(value: Loaded, variable: str, *, is_operand: bool) -> SharedTile:
+    """Return the shared tile of an input: its rows run along the axis that is contiguous in device memory."""
+    strides, shape = value.tensor.strides, value.shape
+    by_columns = value.rank >= 2 and strides[-2] == 1 and shape[-2] > 1 and (strides[-1] != 1 or shape[-1] == 1)
+    build = operand_tile if is_operand else input_tile
+    return build(variable, C_TYPES[value.dtype], shape, transposed=by_columns)
+
+
+def make_plan(lowered: LoweredBlock, schedule: Schedule, names: CNames, threads: int, cluster: int) -> KernelPlan:
+    """Return the plan of a kernel. Raises: EmitError."""
+    return Planner(lowered, schedule, names, threads, cluster).plan()
+

@@ -1,0 +1,222 @@
+"""Shared memory of a plan: which tiles lie where, how many stages fit, and where barriers must stand.
+
+Invariant: two tiles whose lifetimes meet do not overlap; between two steps of which one writes what the other touches in
+shared memory, by bytes and over the end of an iteration too, stands a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from workbench.codegen.cuda.plan import KernelPlan
+from workbench.codegen.cuda.steps import (
+    FoldSink,
+    KeepSink,
+    ProductStep,
+    RunningSink,
+    Section,
+    Stage,
+    Step,
+    StoreSink,
+    leaves,
+)
+from workbench.codegen.cuda.tile_storage import SharedTile
+from workbench.codegen.cuda.tile_values import Accumulated, Loaded, MaximumShift, TileValue
+from workbench.codegen.cuda.walks import FragmentWalk
+from workbench.errors import EmitError
+
+DEFAULT_STAGES = 4
+START, FINISH, COMBINE = "start", "finish", "combine"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a step touches in shared memory; `key`: the step, or the name of what ends the loop."""
+
+    key: Hashable
+    reads: tuple[SharedTile, ...]
+    writes: tuple[SharedTile, ...]
+
+
+def tile_read(plan: KernelPlan, stage: Stage, leaf: TileValue) -> SharedTile | None:
+    """Return the shared tile in which a stage reads a value, None if it reads registers or device memory."""
+    if isinstance(leaf, Loaded):
+        return plan.staged.get(leaf)
+    return plan.shared.get(leaf)
+
+
+def access_of(plan: KernelPlan, step: Step) -> Access:
+    """Return what a step reads and writes."""
+    if isinstance(step, ProductStep):
+        tiles = [operand.tile for pair in step.operands for operand in pair if operand.tile is not None]
+        written = plan.shared.get(step.value) if step.kept is None else None
+        return Access(id(step), tuple(tiles), (written,) if written is not None else ())
+    reads = [tile for leaf in leaves(step.roots) if (tile := tile_read(plan, step, leaf)) is not None]
+    writes: list[SharedTile] = []
+    for sink in step.sinks:
+        values: list[TileValue] = []
+        if isinstance(sink, StoreSink):
+            writes.append(sink.tile)
+        elif isinstance(sink, FoldSink) and sink.kept is None:
+            values = [sink.value]
+        elif isinstance(sink, RunningSink):
+            values = [sink.value]
+            values += [reader for reader in plan.readers.get(sink.value, []) if isinstance(reader, MaximumShift)]
+        if isinstance(sink, KeepSink | RunningSink) and sink.tile is not None:
+            writes.append(sink.tile)
+        writes += [plan.shared[value] for value in values if value in plan.shared]
+    return Access(id(step), tuple(reads), tuple(writes))
+
+
+def finish_access(plan: KernelPlan) -> Access:
+    """Return what the end of the loop writes: accumulators that are read from shared memory."""
+    written = [plan.shared[step.value] for step in plan.finishes if step.value in plan.shared]
+    return Access(FINISH, (), tuple(written))
+
+
+def combine_access(plan: KernelPlan) -> Access:
+    """Return the tiles whose slices are added up before the cluster reads them."""
+    tiles = combined_tiles(plan)
+    return Access(COMBINE, tuple(tiles), tuple(tiles))
+
+
+def combined_tiles(plan: KernelPlan) -> list[SharedTile]:
+    """Return the tiles whose slices are added up."""
+    return [tile for value, tile in plan.shared.items() if tile.is_combined and isinstance(value, Accumulated)]
+
+
+def timeline(plan: KernelPlan) -> Iterator[tuple[int, Access]]:
+    """Yield (position, access) of every step; all steps of the loop share one position."""
+    position = 1
+    for step in plan.steps[Section.BEFORE]:
+        yield position, access_of(plan, step)
+        position += 1
+    for step in plan.steps[Section.LOOP]:
+        yield position, access_of(plan, step)
+    yield position + 1, finish_access(plan)
+    yield position + 2, combine_access(plan)
+    for number, step in enumerate(plan.steps[Section.AFTER], position + 3):
+        yield number, access_of(plan, step)
+
+
+def allocate(plan: KernelPlan) -> None:
+    """Give every tile its offset, with as many stages as fit. Raises: EmitError when two stages do not."""
+    wanted = plan.schedule.stages or DEFAULT_STAGES
+    stages = max(2, min(wanted, plan.iterations_each)) if plan.has_ring else 1
+    for step in (step for section in Section for step in plan.stages_of(section)):
+        for sink in step.sinks:
+            if isinstance(sink, StoreSink) and isinstance(step.walk, FragmentWalk):
+                sink.tile.needs_zero = False  # fragments cover the padding
+    while True:
+        for tile in plan.staged.values():
+            tile.copies = stages if tile.is_looped else 1
+        total = place(plan)
+        if total <= plan.schedule.shared_limit:
+            break
+        if stages <= 2 or plan.schedule.stages is not None:
+            names = ", ".join(f"{tile.variable} {tile.nbytes:,} B" for tile in plan.tiles)
+            raise EmitError(
+                f"a block needs {total:,} B of shared memory, {plan.schedule.shared_limit:,} B are allowed ({names})",
+                "shared memory",
+                "use smaller tiles (more blocks, a larger forloop_range) or fewer stages",
+            )
+        stages -= 1
+    plan.stages, plan.shared_bytes = stages, total
+
+
+def place(plan: KernelPlan) -> int:
+    """Place all tiles, the largest first, each at the lowest offset free over its lifetime; return the bytes taken."""
+    spans: dict[SharedTile, tuple[int, int]] = {}
+    last = 0
+    for position, access in timeline(plan):
+        last = position
+        for tile in (*access.reads, *access.writes):
+            start, end = spans.get(tile, (position, position))
+            spans[tile] = (min(start, position), max(end, position))
+    for tile in spans:
+        start, end = spans[tile]
+        if tile in plan.staged.values() or tile.needs_zero:
+            start = 0
+        if tile.cluster > 1:
+            end = last
+        spans[tile] = (start, end)
+    for tile in plan.staged.values():
+        spans.setdefault(tile, (0, 0))
+    placed: list[SharedTile] = []
+    total = 0
+    for tile in sorted(spans, key=lambda tile: (-tile.nbytes, tile.variable)):
+        start, end = spans[tile]
+        taken = sorted(
+            (other.offset, other.offset + other.nbytes)
+            for other in placed
+            if other.offset is not None and spans[other][0] <= end and start <= spans[other][1]
+        )
+        offset = 0
+        for low, high in taken:
+            if offset + tile.nbytes <= low:
+                break
+            offset = max(offset, high)
+        tile.offset = offset
+        placed.append(tile)
+        total = max(total, offset + tile.nbytes)
+    return total
+
+
+# ---------------------------------------------------------------------------------------------------------- barriers
+def overlaps(some: list[SharedTile], others: tuple[SharedTile, ...]) -> bool:
+    """Return True when a tile of one list shares bytes with one of the other."""
+    return any(
+        a.offset is not None and b.offset is not None and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+        for a in some
+        for b in others
+    )
+
+
+def arrives_early(plan: KernelPlan) -> bool:
+    """Return True when inputs that are copied once must be there before the loop's own first barrier."""
+    once = [tile for tile in plan.staged.values() if not tile.is_looped]
+    if not once:
+        return False
+    before = [access_of(plan, step) for step in plan.steps[Section.BEFORE]]
+    return not plan.has_ring or any(overlaps(once, access.reads) for access in before)
+
+
+def derive_barriers(plan: KernelPlan) -> None:
+    """Decide before which steps a block barrier stands."""
+    own = {
+        sink.tile
+        for stage in plan.stages_of(Section.LOOP)
+        for sink in stage.sinks
+        if isinstance(sink, KeepSink | RunningSink) and sink.tile is not None
+    }
+    loop = [access_of(plan, step) for step in plan.steps[Section.LOOP]]
+    rounds = 2 if plan.iterations > 1 else 1
+    top = Access("top", (), ())
+    sequence = [access_of(plan, step) for step in plan.steps[Section.BEFORE]]
+    sequence += [top, *loop] * rounds
+    sequence += [finish_access(plan), combine_access(plan)]
+    sequence += [access_of(plan, step) for step in plan.steps[Section.AFTER]]
+    while True:
+        before = len(plan.barriers)
+        reads: list[SharedTile] = []
+        writes: list[SharedTile] = []
+        is_in_loop = True
+        for access in sequence:
+            if access.key == FINISH:
+                is_in_loop = False
+            mine = [tile for tile in access.writes if not (is_in_loop and tile in own)]
+            needed = (
+                (access is top and plan.has_ring)
+                or overlaps(writes, access.reads)
+                or overlaps(writes, tuple(mine))
+                or overlaps(reads, tuple(mine))
+            )
+            if needed and access is not top:
+                plan.barriers.add(access.key)
+            if needed or access.key in plan.barriers:
+                reads, writes = [], []
+            reads += access.reads
+            writes += mine
+        if len(plan.barriers) == before:
+            return

@@ -1,0 +1,122 @@
+"""One stage as C text: a walk whose nest is filled by the stage's sinks.
+
+Invariant: what an element outside the tile's valid extents would give is replaced by the sink's neutral element, or not
+written at all.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from workbench.codegen.cuda.accumulators import keep, rescale_fragments, run_maximum
+from workbench.codegen.cuda.element import Elements, Places
+from workbench.codegen.cuda.indices import Level
+from workbench.codegen.cuda.plan import KernelPlan
+from workbench.codegen.cuda.reduction import fold
+from workbench.codegen.cuda.savers import save
+from workbench.codegen.cuda.steps import (
+    FoldSink,
+    HandOverSink,
+    KeepSink,
+    RescaleSink,
+    RunningSink,
+    SaveSink,
+    Stage,
+    StoreSink,
+)
+from workbench.codegen.cuda.storing import hand_over, store
+from workbench.codegen.cuda.tile_values import TileValue
+from workbench.codegen.cuda.walks import Nest
+from workbench.core.tensors import RaggedSplit
+
+
+class StageWriter:
+    """What sinks write with: the plan, the evaluator, the nest, and whether the current element is valid.
+
+    Attributes: before: statements in front of the nest, such as arrays that later steps read.
+    """
+
+    def __init__(self, plan: KernelPlan, places: Places, stage: Stage) -> None:
+        assert stage.walk is not None
+        self.plan, self.places, self.stage, self.walk = plan, places, stage, stage.walk
+        self.nest = Nest()
+        self.elements = Elements(places, self.walk, self.nest)
+        self.before: list[str] = []
+        self._valid: str | None = None
+        self._valid_row: str | None = None
+
+    def term(self, value: TileValue) -> str:
+        """Return C text of a value at the current element."""
+        return self.elements.at_walk(value).text
+
+    @property
+    def level(self) -> Level:
+        """The level of one element."""
+        return Level.ROW if self.walk.rows_only else Level.ELEMENT
+
+    def limit(self, axis: int) -> str | None:
+        """Return C text of the first invalid index along an axis of the space, None where all are valid."""
+        split: RaggedSplit | None = self.stage.ragged[axis]
+        if split is not None:
+            return self.places.extent(split)
+        index = self.walk.index[axis]
+        return str(self.stage.space[axis]) if index.bound > self.stage.space[axis] else None
+
+    def conditions(self, *, inner: bool) -> list[str]:
+        """Return the conditions under which the current element (row, without `inner`) exists."""
+        found = []
+        for axis, index in enumerate(self.walk.index):
+            limit = self.limit(axis)
+            if limit is not None and (inner or axis != self.walk.inner):
+                found.append(f"{index.text} < {limit}")
+        return found
+
+    def valid(self) -> str:
+        """Return the name of a condition that the current element exists, "" where it always does."""
+        if self._valid is None:
+            conditions = self.conditions(inner=True)
+            self._valid = "valid" if conditions else ""
+            if conditions:
+                self.nest.at(self.level).insert(0, f"const bool valid = {' && '.join(conditions)};")
+        return self._valid
+
+    def valid_row(self) -> str:
+        """Return a condition that the current row exists, "" where it always does."""
+        if self._valid_row is None:
+            conditions = self.conditions(inner=False)
+            self._valid_row = "valid_row" if conditions else ""
+            if conditions:
+                self.nest.row_first.insert(0, f"const bool valid_row = {' && '.join(conditions)};")
+        return self._valid_row
+
+    def guarded(self, text: str, neutral: str = "0.0f") -> str:
+        """Return C text of a value, or of the neutral element where the current element does not exist."""
+        return f"{self.valid()} ? {text} : {neutral}" if self.valid() else text
+
+    def text(self) -> list[str]:
+        """Return the stage's statements."""
+        for sink in self.stage.sinks:
+            match sink:
+                case StoreSink():
+                    store(self, sink)
+                case HandOverSink():
+                    hand_over(self, sink)
+                case FoldSink():
+                    fold(self, sink)
+                case KeepSink():
+                    keep(self, sink)
+                case RescaleSink():
+                    rescale_fragments(self, sink)
+                case RunningSink():
+                    run_maximum(self, sink)
+                case SaveSink():
+                    save(self, sink)
+                case _:
+                    assert_never(sink)
+        return [*self.before, *self.walk.text(self.nest)]
+
+
+def stage_lines(plan: KernelPlan, places: Places, stage: Stage) -> list[str]:
+    """Return the statements of a stage."""
+    return StageWriter(plan, places, stage).text()
+
