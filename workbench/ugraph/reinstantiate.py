@@ -59,17 +59,23 @@ def reinstantiate(
 
 
 def joint_reduction(
-    program: KernelGraph, candidate: KernelGraph, rng: np.random.Generator, *, ragged: bool = False
+    program: KernelGraph,
+    candidate: KernelGraph,
+    rng: np.random.Generator,
+    *,
+    ragged: bool = False,
+    smallest: bool = False,
 ) -> tuple[KernelGraph, KernelGraph]:
     """Return a program and a candidate with small extents and counts, inputs and outputs of equal shapes in both.
 
     Counts above 1 become 2 or 3, other extents above 1 become small, different primes where ties allow; 1 stays 1.
     ragged: extents are then made one smaller wherever both graphs stay legal, so that counts no longer divide them.
+    smallest: extents and counts are the least that ties allow, equal ones too: for what is exponential in the sizes.
     Raises: NotApplicableError when inputs or outputs differ in shape, when nothing small meets the ties, and, with
     `ragged`, when no axis may end early.
     """
     _check_interfaces((program, candidate))
-    small = _reduced((program, candidate), rng, ragged=ragged)
+    small = _reduced((program, candidate), rng, ragged=ragged, smallest=smallest)
     return small[0], small[1]
 
 
@@ -78,7 +84,9 @@ def reduction(graph: KernelGraph, rng: np.random.Generator, *, ragged: bool = Fa
     return _reduced((graph,), rng, ragged=ragged)[0]
 
 
-def _reduced(graphs: Sequence[KernelGraph], rng: np.random.Generator, *, ragged: bool) -> list[KernelGraph]:
+def _reduced(
+    graphs: Sequence[KernelGraph], rng: np.random.Generator, *, ragged: bool, smallest: bool = False
+) -> list[KernelGraph]:
     """Return graphs with the same inputs and outputs as small instances that have the same inputs and outputs."""
     atoms = Atoms()
     parts = []
@@ -92,7 +100,7 @@ def _reduced(graphs: Sequence[KernelGraph], rng: np.random.Generator, *, ragged:
                 atoms.same(run, other)
     atoms.settle()
     powers = [(dimensions, recognize_counts(dimensions, roots=False)) for dimensions in parts]
-    values = _small_values(atoms, powers, rng)
+    values = _small_values(atoms, powers, rng, smallest=smallest)
 
     def build(chosen: dict[int, int]) -> list[KernelGraph]:
         constants = new_constants(powers, chosen)
@@ -227,7 +235,7 @@ def _kept_values(atoms: Atoms, wanted: Sequence[Product]) -> dict[int, int] | No
     return solve(order, constraints, preferred, allowed)
 
 
-def _small_values(atoms: Atoms, powers: Recognised, rng: np.random.Generator) -> dict[int, int]:
+def _small_values(atoms: Atoms, powers: Recognised, rng: np.random.Generator, *, smallest: bool) -> dict[int, int]:
     """Return small values for all atoms, of some attempts the one with the most different extents of whole dimensions.
 
     Raises: NotApplicableError when none meet the ties.
@@ -235,7 +243,7 @@ def _small_values(atoms: Atoms, powers: Recognised, rng: np.random.Generator) ->
     best: tuple[int, dict[int, int]] | None = None
     evenness = Evenness.ALL
     for _ in range(ATTEMPTS):
-        values = _attempt(atoms, powers, rng, evenness)
+        values = _attempt(atoms, powers, rng, evenness, smallest=smallest)
         if values is None:
             if evenness is Evenness.THOSE_THAT_DO:
                 break
@@ -245,14 +253,16 @@ def _small_values(atoms: Atoms, powers: Recognised, rng: np.random.Generator) ->
         repeated = len(extents) - len(set(extents))
         if best is None or repeated < best[0]:
             best = (repeated, values)
-        if not repeated:
+        if not repeated or smallest:
             break
     if best is None:
         raise NotApplicableError("no small extents meet what ties the extents and counts of the two graphs")
     return best[1]
 
 
-def _attempt(atoms: Atoms, powers: Recognised, rng: np.random.Generator, evenness: Evenness) -> dict[int, int] | None:
+def _attempt(
+    atoms: Atoms, powers: Recognised, rng: np.random.Generator, evenness: Evenness, *, smallest: bool
+) -> dict[int, int] | None:
     constraints = constraints_of(atoms, evenness)
     for _, recognised in powers:
         for power in recognised.values():
@@ -267,6 +277,8 @@ def _attempt(atoms: Atoms, powers: Recognised, rng: np.random.Generator, evennes
     def preferred(atom: int, values: Values) -> Sequence[int]:
         if atom in fixed:
             return [atoms.extents[atom]]
+        if smallest:
+            return [*sorted(SMALL_EXTENTS), atoms.extents[atom]]
         if _is_count(atoms, atom):
             turned = counts[len(values) % 2 :] + counts[: len(values) % 2]
             return [*turned, *(extent for extent in SMALL_EXTENTS if extent not in turned), atoms.extents[atom]]

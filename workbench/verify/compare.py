@@ -1,7 +1,8 @@
 """`verify`: are two programs equal? Floats first (they find witnesses), then the field (it gives the number).
 
-Order: interfaces, reduced instances (float64, pieces, field), true shapes (float64, field) with as many tests as the
-wanted error asks for. Invariant: "equal" carries a bound for the shapes tested or is proved; "different" carries a witness.
+Order: interfaces, reduced instances (float64; pieces on the smallest; field), true shapes (exact form where they are
+small, float64, field) with as many tests as the wanted error asks for. Invariant: "equal" carries a bound for the shapes
+tested or is proved; "different" carries a witness.
 """
 
 from __future__ import annotations
@@ -123,9 +124,15 @@ def verify(
 def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
     piecewise = any(features(graph).piecewise for graph in (work.program, work.candidate))
     reductions, why_not = _reductions(work)
+    smallest = _smallest(work)
+    if piecewise and smallest is not None:  # pieces are exponential in the sizes: decide them where they are fewest
+        work.progress("pieces of the smallest instance")
+        verdict = _instance(work, *smallest, reduced=True, decide=True)
+        if verdict is not None:
+            return verdict
     for number, (program, candidate) in enumerate(reductions):
         work.progress(f"reduced instance {number + 1} of {len(reductions)}")
-        verdict = _instance(work, program, candidate, reduced=True, decide=number == 0)
+        verdict = _instance(work, program, candidate, reduced=True, decide=False)
         if verdict is not None:
             return verdict
     cost = max(_work(work.program), _work(work.candidate))
@@ -137,13 +144,12 @@ def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
             return settled
     if at_true:
         work.progress("true shapes")
-        decide = piecewise and not reductions
+        decide = piecewise and smallest is None
         verdict = _instance(work, work.program, work.candidate, reduced=False, decide=decide)
         if verdict is not None:
             return verdict
     if work.error_bound is None or work.error_bound >= 1:
-        smallest = reductions[0] if reductions else (work.program, work.candidate)
-        settled = _prove(work, *smallest, reduced=bool(reductions))
+        settled = _prove(work, *(smallest or (work.program, work.candidate)), reduced=smallest is not None)
         if settled is not None:
             return settled
     return _equal(work, at_true=at_true, why_not=why_not, cost=cost)
@@ -200,6 +206,13 @@ def _reductions(work: _Comparison) -> tuple[list[tuple[KernelGraph, KernelGraph]
             if not ragged:
                 why = f"no reduced instance: {fault}"
     return pairs, why
+
+
+def _smallest(work: _Comparison) -> tuple[KernelGraph, KernelGraph] | None:
+    try:
+        return joint_reduction(work.program, work.candidate, work.rng, smallest=True)
+    except NotApplicableError:
+        return None
 
 
 def _instance(

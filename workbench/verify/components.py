@@ -34,7 +34,9 @@ class Components:
             number = len(self._parent)
             self._parent.append(number)
             for k, box in boxes.items():
-                ids = self._ids.setdefault(k, np.full(self._shapes[k], -1, dtype=np.int32))
+                if k not in self._ids:
+                    self._ids[k] = np.full(self._shapes[k], -1, dtype=np.int32)
+                ids = self._ids[k]
                 for old in np.unique(ids[box]).tolist():
                     if old >= 0:
                         self._parent[self._find(old)] = number
@@ -52,7 +54,8 @@ class Components:
 
     def places(self, components: Sequence[int]) -> dict[int, Array]:
         """Return, per input that some components touch, which of its elements they hold."""
-        wanted = np.array([self._find(number) in set(components) for number in range(len(self._parent))] + [False])
+        chosen = set(components)
+        wanted = np.array([self._find(number) in chosen for number in range(len(self._parent))] + [False])
         result = {}
         for k, ids in self._ids.items():
             place = wanted[ids]  # -1 looks at the last entry, which is False

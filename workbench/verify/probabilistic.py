@@ -61,9 +61,11 @@ def run_tests(
     with_real = any(kind.piecewise for kind in kinds)
     resampled, pieces = 0, 0
     opaque: dict[str, None] = {}
+    arithmetic = FieldArithmetic(pair, pair.random_omega(rng))
+    sampler = Sampler((program, candidate), arithmetic, rng, with_real=with_real)
     for number in range(tests):
-        arithmetic = FieldArithmetic(pair, pair.random_omega(rng))
-        sampler = Sampler((program, candidate), arithmetic, rng, with_real=with_real)
+        if number:
+            sampler.arithmetic = arithmetic = FieldArithmetic(pair, pair.random_omega(rng))
         draw = sampler.draw(int(rng.integers(2**31)))
         resampled += draw.resampled
         pieces += sum(len(trace.pieces) for trace in draw.traces)
