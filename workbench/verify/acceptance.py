@@ -7,15 +7,17 @@ numbered as in `docs/verification.md`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, log2
 
 from workbench.domains.residues import Modulus
 from workbench.verify.degrees import Degrees, Size
 from workbench.verify.exponents import Basis, basis_of, exponents_in
-from workbench.verify.forms import Call, Exponential, Form, Forms
+from workbench.verify.families import families_of
+from workbench.verify.form_atoms import Call, Exponential, Form, Root, atoms_outside_exponents
+from workbench.verify.forms import Forms
 from workbench.verify.patterns import pattern_of
-from workbench.verify.roots import RootCost, atoms_outside_exponents, cost_of_roots, families_of
+from workbench.verify.roots import RootCost, Roots
 
 
 @dataclass(slots=True)
@@ -34,45 +36,70 @@ class Side:
     basis: Basis
 
 
-@dataclass(slots=True)
 class Acceptance:
-    """Bounds for a list of forms under one prime pair. p, q: arithmetic of both; seed: of the points of the premises.
+    """Bounds for forms of two programs under one prime pair.
 
-    divisors: everything that is divided by, with the number of elements; radicands: everything that is rooted.
+    p, q: arithmetic of both; seed: of the points at which premises are checked; divisors: everything that is divided by,
+    with the number of elements; radicands: everything that is rooted (those are squares at every point).
     """
 
-    forms: Forms
-    p: Modulus
-    q: Modulus
-    seed: int
-    divisors: Sequence[tuple[Form, int]]
-    radicands: Sequence[Form]
-    _zeros: dict[str, tuple[float, str]] = field(default_factory=dict)
+    def __init__(
+        self,
+        forms: Forms,
+        p: Modulus,
+        q: Modulus,
+        seed: int,
+        divisors: Sequence[tuple[Form, int]],
+        radicands: Sequence[Form],
+    ) -> None:
+        self.forms, self.seed = forms, seed
+        self.moduli = {"p": p, "q": q}
+        self.divisors: dict[Form, int] = {}
+        for whole, count in divisors:
+            form = self._without_exponentials(whole)
+            self.divisors[form] = max(count, self.divisors.get(form, 0))
+        on_q = [form for form in radicands if self._is_on_q(form)] if q.m % 4 == 3 else []
+        self.roots = {
+            "p": Roots(forms, radicands, p, "p", seed),
+            "q": Roots(forms, on_q, q, "q", seed),
+        }
+        self._bases: dict[frozenset[int], Basis] = {}
+        self._zeros: dict[str, tuple[float, str]] = {}
 
-    def _conditions(self, name: str) -> list[Form]:
-        """Return the radicands that are squares at every point; what contains an exponential has no part modulo q."""
-        return [form for form in self.radicands if name == "p" or not exponents_in(self.forms, [form])]
+    def _without_exponentials(self, form: Form) -> Form:
+        """Return a monomial without its exponential, which is never zero."""
+        if len(form.terms) != 1:
+            return form
+        monomial, c = form.terms[0]
+        return self.forms.form({tuple((a, e) for a, e in monomial if not isinstance(a, Exponential)): c})
+
+    def _is_on_q(self, form: Form) -> bool:
+        """Return True when a form has a part modulo q: no exponential, no root where q has none."""
+        atoms = list(atoms_outside_exponents([form]))
+        rooted = any(isinstance(atom, Root) for atom in atoms) and self.moduli["q"].m % 4 != 3
+        return not rooted and not any(isinstance(atom, Exponential) for atom in atoms)
 
     def basis(self, found: Sequence[Form]) -> Basis:
         """Return the basis of the exponents in some forms, each monomial an atom, or else each exponent."""
         arguments = exponents_in(self.forms, found)
-        fine = basis_of(self.forms, arguments, self._conditions("q"), self.q, self.seed)
-        if not fine.reason:
-            return fine
-        coarse = basis_of(self.forms, arguments, self._conditions("q"), self.q, self.seed, coarse=True)
-        return fine if coarse.reason else coarse
+        key = frozenset(argument.number for argument in arguments)
+        if key not in self._bases:
+            modulus, roots = self.moduli["q"], self.roots["q"]
+            basis = basis_of(self.forms, arguments, modulus, self.seed, roots)
+            if basis.reason:
+                coarse = basis_of(self.forms, arguments, modulus, self.seed, roots, coarse=True)
+                basis = basis if coarse.reason else coarse
+            self._bases[key] = basis
+        return self._bases[key]
 
     def side(self, left: Form, right: Form, name: str) -> tuple[Side, Size]:
         """Return what a side contributes to the difference of two forms, and the difference's size."""
-        basis = self.basis([left, right])
-        modulus = self.p if name == "p" else self.q
-        roots = cost_of_roots(self.forms, [left, right], self._conditions(name), modulus, name, self.seed)
+        basis, modulus, roots = self.basis([left, right]), self.moduli[name], self.roots[name].cost([left, right])
         size = Degrees(self.forms, basis).difference(left, right)
         value = self.vanishing(size, roots, basis, modulus)
         meeting = self.collisions([left, right], size, roots, basis, modulus)
-        fits = size.content % modulus.m != 0 and max(
-            size.height, 2**roots.constants * size.norm * (roots.constants > 0)
-        ) < log2(modulus.m)
+        height = max(size.height, 2**roots.constants * size.norm) if roots.constants else size.height
+        fits = size.content % modulus.m != 0 and height < log2(modulus.m)
         return Side(value, meeting, fits, roots, basis), size
 
     def vanishing(self, size: Size, roots: RootCost, basis: Basis, modulus: Modulus) -> float:
@@ -115,17 +142,14 @@ class Acceptance:
         return self._zeros[name]
 
     def _count_zeros(self, name: str) -> tuple[float, str]:
-        modulus = self.p if name == "p" else self.q
-        total = 0.0
+        modulus, total = self.moduli[name], 0.0
         chances: dict[object, float] = {}
-        for form, count in self.divisors:
-            exponential = any(isinstance(atom, Exponential) for atom in self.forms.inside(form))
-            if form.constant is not None or (name == "q" and exponential):
+        for form, count in self.divisors.items():
+            if form.constant is not None or (name == "q" and not self._is_on_q(form)):  # exp leaves no part modulo q
                 continue
             key = pattern_of(form).key
             if key not in chances:
-                basis = self.basis([form])
-                roots = cost_of_roots(self.forms, [form], self._conditions(name), modulus, name, self.seed)
+                basis, roots = self.basis([form]), self.roots[name].cost([form])
                 if basis.reason or roots.reason:
                     return 1.0, f"a denominator: {basis.reason or roots.reason}"
                 size = Degrees(self.forms, basis).of(form).size

@@ -14,14 +14,13 @@ from functools import reduce
 from math import ceil, gcd, lcm, log2
 from typing import Protocol, assert_never
 
-from workbench.verify.forms import (
+from workbench.verify.form_atoms import (
     AnyAtom,
     Call,
     Choice,
     Element,
     Exponential,
     Form,
-    Forms,
     Group,
     Monomial,
     Root,
@@ -29,6 +28,7 @@ from workbench.verify.forms import (
     Unknown,
     children,
 )
+from workbench.verify.forms import Forms
 from workbench.verify.indices import Index, Var
 
 COUNT_BITS = 31.0  # how many elements a ragged tile has is below 2^31

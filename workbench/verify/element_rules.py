@@ -19,7 +19,8 @@ from workbench.errors import NotApplicableError
 from workbench.ops.attributes import complete_attributes, extents, fraction, integer
 from workbench.ops.registry import operator
 from workbench.ops.spec import Attributes, AttributeValue, Opaque
-from workbench.verify.forms import Form, Forms, Limits
+from workbench.verify.form_atoms import Form, Limits
+from workbench.verify.forms import Forms
 from workbench.verify.indices import Index, Var, combine, constant, divide, shift, variable
 
 T = TypeVar("T")

@@ -29,7 +29,8 @@ from workbench.ugraph.nodes import (
     RunningMax,
 )
 from workbench.verify.element_rules import At, Cell, ElementRules, Tensor, part_lengths, stretched
-from workbench.verify.forms import Exponential, Form, Forms
+from workbench.verify.form_atoms import Exponential, Form
+from workbench.verify.forms import Forms
 from workbench.verify.indices import Chosen, Index, Var, combine, constant, divide, shift, variable
 
 MAX_UNROLLED = 8  # a rescaled accumulator whose factors do not telescope is unrolled up to this many iterations
@@ -68,6 +69,20 @@ def elements_of(graph: KernelGraph, forms: Forms, *, root_on_q: bool = True) -> 
         opaque=tuple(domain.opaque),
         piecewise=domain.piecewise,
     )
+
+
+def have_equal_forms(left: KernelGraph, right: KernelGraph) -> bool:
+    """Return True when every output element of two programs is one form: then they are equal, at these shapes.
+
+    That is a proof, at any size, by the identities that `Forms` uses; False says nothing.
+    """
+    forms = Forms()
+    try:
+        first, second = elements_of(left, forms), elements_of(right, forms)
+    except NotApplicableError:
+        return False
+    same = all(a is b for a, b in zip(first.outputs, second.outputs, strict=False))
+    return first.shapes == second.shapes and same
 
 
 def _free(shape: Shape) -> tuple[Index, ...]:

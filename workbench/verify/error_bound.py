@@ -159,7 +159,7 @@ def _without_exponentials(common: Bound, sides: dict[str, Side], share: float, p
         value *= min(1.0, s.value)
     value = (value + sides["p"].meeting) / share  # both parts of a random function look at the same arguments
     if value >= 1:
-        reason = sides["p"].basis.reason or _too_small(common, pair)
+        reason = sides["p"].basis.reason or _too_small(value, common, pair)
         return replace(common, bounds={SCHWARTZ_ZIPPEL: value}, reason=reason)
     common = replace(common, per_test=value, name=SCHWARTZ_ZIPPEL, bounds={SCHWARTZ_ZIPPEL: value})
     return common if fitting else _with_height_assumption(common, pair)
@@ -179,15 +179,17 @@ def _with_exponentials(common: Bound, side: Side, size: Size, share: float, pair
             bounds[THEOREM_TWO] = theorem_two(degree, size.terms, pair.q)
     usable = {name: value for name, value in bounds.items() if value < 1}
     if not usable:
-        return replace(common, bounds=bounds, reason=reason or _too_small(common, pair))
+        return replace(common, bounds=bounds, reason=reason or _too_small(bounds[MIXED], common, pair))
     name = min(usable, key=lambda key: (key != MIXED, usable[key]))
     premises = (*common.premises, *side.basis.premises) if name == MIXED else ()
     common = replace(common, per_test=usable[name], name=name, bounds=bounds, premises=premises)
     return common if side.heights_fit else _with_height_assumption(common, pair)
 
 
-def _too_small(common: Bound, pair: FieldPair) -> str:
-    return f"degree {common.degree} is too large for field pair {pair.name}; use a larger pair"
+def _too_small(value: float, common: Bound, pair: FieldPair) -> str:
+    return (
+        f"the bound is {value:.3g}, not below 1, at degree {common.degree} in field pair {pair.name}; use a larger pair"
+    )
 
 
 def _with_height_assumption(bound: Bound, pair: FieldPair) -> Bound:

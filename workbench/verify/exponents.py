@@ -16,11 +16,13 @@ from math import ceil, gcd, lcm
 from workbench.domains.residues import Modulus
 from workbench.errors import NotApplicableError
 from workbench.verify.degrees import Degrees
-from workbench.verify.forms import Choice, Element, Exponential, Form, Forms, Monomial, Sum
+from workbench.verify.families import Family, leading, sample_index
+from workbench.verify.form_atoms import Choice, Element, Exponential, Form, Monomial, Sum
+from workbench.verify.forms import Forms
 from workbench.verify.indices import Index, Var
 from workbench.verify.patterns import Leaf, pattern_of, places_of_tensor
 from workbench.verify.points import NoMeaningError, Point
-from workbench.verify.roots import Family, RootCost, cost_of_roots, leading, sample_index
+from workbench.verify.roots import RootCost, Roots
 
 ATTEMPTS = 32
 
@@ -124,21 +126,20 @@ def _without(index: Index, var: Var) -> Index:
 def basis_of(
     forms: Forms,
     arguments: Sequence[Form],
-    conditions: Sequence[Form],
     modulus: Modulus,
     seed: int,
+    rooted: Roots,
     *,
     coarse: bool = False,
 ) -> Basis:
     """Return the basis of some exponents, its independence checked modulo q.
 
-    conditions: radicands that are squares at every point; coarse: take each exponent as one atom, up to constants, instead
-    of each of its monomials.
+    rooted: the roots modulo q; coarse: take each exponent as one atom, up to constants, instead of each of its monomials.
     """
     basis = Basis(forms, coarse)
     found = [piece for argument in arguments for piece in basis.pieces(argument)]
     _collect(basis, found, modulus)
-    roots = cost_of_roots(forms, [atom for _, atom in found], conditions, modulus, "q", seed)
+    roots = rooted.cost([atom for _, atom in found])
     basis.reason = basis.reason or roots.reason
     if basis.reason:
         return basis

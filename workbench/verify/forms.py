@@ -4,130 +4,48 @@ Invariant: a form denotes, at every random point where the program has a meaning
 there; identities used are those of a commutative field, exp(a) exp(b) = exp(a + b), sqrt(a)^2 = a and no other. Equal
 forms are one object, so a denominator or an exponent that occurs in two places, or in two programs, is seen to be one.
 
-Long because atoms and the arithmetic that builds them refer to each other.
+Long because the operations on forms call each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar, assert_never
 
-from workbench.verify.indices import Chosen, Index, Var, combine, constant, shift, substitute, variable
+from workbench.verify.form_atoms import (
+    AnyAtom,
+    Atom,
+    Call,
+    Choice,
+    Element,
+    Exponential,
+    Form,
+    Group,
+    Limits,
+    Monomial,
+    Root,
+    Sum,
+    Unknown,
+    children,
+)
+from workbench.verify.indices import (
+    Chosen,
+    Index,
+    Quotient,
+    Remainder,
+    Var,
+    combine,
+    constant,
+    shift,
+    substitute,
+    variable,
+)
 
-A = TypeVar("A", bound="Atom")
-Limits = tuple[tuple[Index, int], ...]  # of a ragged tile: only where each index is below its bound
-
-
-# ---------------------------------------------------------------------------------------------------------------- atoms
-@dataclass(frozen=True, slots=True, eq=False)
-class Atom:
-    """What monomials are made of. number: order of creation; variables: those it mentions; height: nesting of sums."""
-
-    number: int
-    variables: frozenset[Var]
-    height: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Element(Atom):
-    """An element of a program input."""
-
-    tensor: int
-    index: tuple[Index, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sum(Atom):
-    """The sum of one monomial over a bound variable. limits: only where these indices are below their bounds."""
-
-    var: Var
-    body: Form
-    limits: Limits
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Root(Atom):
-    """The square root of a form."""
-
-    radicand: Form
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Exponential(Atom):
-    """e to a form without exponentials."""
-
-    argument: Form
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Group(Atom):
-    """A sum of several monomials taken as one factor; its first coefficient is 1."""
-
-    form: Form
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call(Atom):
-    """A random function (of that name, attributes included) of the arguments."""
-
-    name: str
-    arguments: tuple[Form, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice(Atom):
-    """One of several forms: the piece of a piecewise operator, chosen at each test, or the part of a concatenation.
-
-    starts: of a concatenation along `place`, where each part begins; place None and no starts otherwise.
-    """
-
-    name: str
-    alternatives: tuple[Form, ...]
-    place: Index | None
-    starts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unknown(Atom):
-    """A nonzero whole number, a function of indices (how many elements a ragged tile has)."""
-
-    name: str
-    arguments: tuple[Index, ...]
-
-
-AnyAtom = Element | Sum | Root | Exponential | Group | Call | Choice | Unknown
-Monomial = tuple[tuple[AnyAtom, int], ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Form:
-    """A sum of coefficient * monomial, in canonical order. Equal forms made by one `Forms` are one object."""
-
-    number: int
-    terms: tuple[tuple[Monomial, Fraction], ...]
-    variables: frozenset[Var]
-    height: int
-
-    @property
-    def constant(self) -> Fraction | None:
-        """The number that the form is, None if it is none."""
-        if not self.terms:
-            return Fraction(0)
-        if len(self.terms) == 1 and not self.terms[0][0]:
-            return self.terms[0][1]
-        return None
-
-    def atoms(self) -> Iterator[AnyAtom]:
-        """Yield the atoms of the monomials (not those inside them)."""
-        for monomial, _ in self.terms:
-            for atom, _ in monomial:
-                yield atom
-
+A = TypeVar("A", bound=Atom)
 
 # Numbers of open variables: below these, how deep a sum is nested when it is built (`elements`).
-_JOINED, _REOPENED = 1 << 20, 1 << 21
+_JOINED, _REOPENED, _SPLIT = 1 << 20, 1 << 21, 1 << 22
 
 
 # ----------------------------------------------------------------------------------------------------------- arithmetic
@@ -308,7 +226,26 @@ class Forms:
                 part = Var(var.kind, var.number, end - start)
                 parts.append(self.sum_over(part, self.substitute(form, {var: shift(variable(part), start)})))
             return self.add(*parts)
+        length = 0 if limits else self._part(var, form)
+        if length:
+            number = max(0, var.number) % _SPLIT
+            inner, outer = (
+                Var("open", _SPLIT * 2 + number, length),
+                Var("open", _SPLIT * 3 + number, var.extent // length),
+            )
+            place = combine([(length, variable(outer)), (1, variable(inner))])
+            return self.sum_over(outer, self.sum_over(inner, self.substitute(form, {var: place})))
         return self.add(*(self.scale(self._sum_of(var, monomial, limits), c) for monomial, c in form.terms))
+
+    def _part(self, var: Var, form: Form) -> int:
+        """Return by how many consecutive values a variable is divided in some index (strided sums do), 0 if it is not."""
+        found = {
+            digit.divisor
+            for index in self.indices(form)
+            for _, digit in index.digits
+            if isinstance(digit, Quotient | Remainder) and digit.index.coefficient(var) == 1
+        }
+        return next((d for d in sorted(found) if 1 < d < var.extent and var.extent % d == 0), 0)
 
     def _cuts(self, var: Var, form: Form) -> list[int]:
         """Return where concatenations along exactly this variable begin their parts, [] if there are none."""
@@ -346,9 +283,10 @@ class Forms:
         """Return the sum of one monomial that depends on the variable, joined with a sum that it is where possible."""
         ((monomial, c),) = body.terms
         if len(monomial) == 1 and isinstance(monomial[0][0], Sum) and monomial[0][1] == 1:
-            joined = self._loop_and_tile(var, monomial[0][0], limits)
-            if joined is not None:
-                return self.scale(joined, c)
+            inner = monomial[0][0]
+            for rewritten in (self._loop_and_tile(var, inner, limits), self._exchanged(var, inner, limits)):
+                if rewritten is not None:
+                    return self.scale(rewritten, c)
         return self.scale(self._closed(var, self.form({monomial: Fraction(1)}), limits), c)
 
     def _closed(self, var: Var, body: Form, limits: Limits) -> Form:
@@ -361,23 +299,50 @@ class Forms:
         return self.of(self._atom(key, lambda n: Sum(n, variables, bound.number, bound, inner, limits)))
 
     def _loop_and_tile(self, outer: Var, inner: Sum, outer_limits: Limits) -> Form | None:
-        """Return sum over outer and inner of f(tile * outer + inner) as one sum, None where f does not have that form."""
-        tile, extent = inner.var.extent, outer.extent * inner.var.extent
-        kept: list[tuple[Index, int]] = []
-        for index, below in (*outer_limits, *inner.limits):
-            if not _together(index, outer, inner.var, tile):
-                return None
-            if index.digits == combine([(tile, variable(outer)), (1, variable(inner.var))]).digits:
-                extent = min(extent, below - index.offset)
-            else:
-                kept.append((index, below))
-        whole = Var("open", _JOINED, extent)
-        # tile * outer + inner -> whole is the same as outer -> 0, inner -> whole, as they occur only together
-        if not all(_together(index, outer, inner.var, tile) for index in self.indices(inner.body)):
+        """Return a sum of f(n * v + w) over v and w, w over 0 .. n - 1, as one sum, None where f does not have that form.
+
+        Either variable may be the outer one.
+        """
+        limits = (*outer_limits, *inner.limits)
+        places = [*self.indices(inner.body), *(index for index, _ in limits)]
+        for high, low in ((outer, inner.var), (inner.var, outer)):
+            if not all(_together(index, high, low) for index in places):
+                continue
+            extent, kept = high.extent * low.extent, list[tuple[Index, int]]()
+            for index, below in limits:
+                if index.digits == combine([(low.extent, variable(high)), (1, variable(low))]).digits:
+                    extent = min(extent, below - index.offset)
+                else:
+                    kept.append((index, below))
+            # n * high + low -> whole is the same as high -> 0, low -> whole, as they occur only together
+            whole = Var("open", _JOINED, extent)
+            values = {high: constant(0), low: variable(whole)}
+            new_limits = tuple((substitute(index, values), below) for index, below in kept)
+            return self.sum_over(whole, self.substitute(inner.body, values), new_limits)
+        return None
+
+    def _exchanged(self, outer: Var, inner: Sum, outer_limits: Limits) -> Form | None:
+        """Return a double sum with the outer one inside, where part of the summand does not depend on it.
+
+        sum over v, w of f(w) g(v, w) -> sum over w of f(w) * sum over v of g(v, w); None where that is no gain.
+        """
+        opened = Var("open", _REOPENED + inner.var.number, inner.var.extent)
+        limits = [index for index, _ in (*outer_limits, *inner.limits)]
+        if any({outer, inner.var} <= index.variables() for index in limits):
             return None
-        values = {outer: constant(0), inner.var: variable(whole)}
-        limits = tuple((substitute(index, values), below) for index, below in kept)
-        return self.sum_over(whole, self.substitute(inner.body, values), limits)
+        ((monomial, c),) = inner.body.terms
+        outside = tuple((atom, power) for atom, power in monomial if outer not in atom.variables)
+        if not outside:
+            return None
+        values = {inner.var: variable(opened)}
+        within = tuple((atom, power) for atom, power in monomial if outer in atom.variables)
+        opened_limits = tuple((substitute(index, values), below) for index, below in inner.limits)
+        mine = (*outer_limits, *(limit for limit in opened_limits if outer in limit[0].variables()))
+        theirs = tuple(limit for limit in opened_limits if outer not in limit[0].variables())
+        summed = self.sum_over(outer, self.substitute(self._joined(within), values), mine)
+        return self.scale(
+            self.sum_over(opened, self.mul(self.substitute(self._joined(outside), values), summed), theirs), c
+        )
 
     # --------------------------------------------------------------------------------------------------- substitution
     def substitute(self, form: Form, values: Mapping[Var, Index]) -> Form:
@@ -465,34 +430,13 @@ class Forms:
                     pass
 
 
-def children(atom: AnyAtom) -> tuple[Form, ...]:
-    """Return the forms that an atom is made of."""
-    match atom:
-        case Element() | Unknown():
-            return ()
-        case Sum():
-            return (atom.body,)
-        case Root():
-            return (atom.radicand,)
-        case Exponential():
-            return (atom.argument,)
-        case Group():
-            return (atom.form,)
-        case Call():
-            return atom.arguments
-        case Choice():
-            return atom.alternatives
-        case _:
-            assert_never(atom)
-
-
 def _span(forms: tuple[Form, ...]) -> tuple[frozenset[Var], int]:
     variables = frozenset[Var]().union(*(form.variables for form in forms))
     return variables, max((form.height for form in forms), default=0)
 
 
-def _together(index: Index, outer: Var, inner: Var, tile: int) -> bool:
-    """Return True when outer and inner occur in an index only as a multiple of tile * outer + inner."""
-    a, b = index.coefficient(outer), index.coefficient(inner)
-    rest = [Index(0, ((c, d),)) for c, d in index.digits if d not in (outer, inner)]
-    return a == tile * b and not any({outer, inner} & r.variables() for r in rest)
+def _together(index: Index, high: Var, low: Var) -> bool:
+    """Return True when high and low occur in an index only as a multiple of n * high + low, n the extent of low."""
+    a, b = index.coefficient(high), index.coefficient(low)
+    rest = [Index(0, ((c, d),)) for c, d in index.digits if d not in (high, low)]
+    return a == low.extent * b and not any({high, low} & r.variables() for r in rest)

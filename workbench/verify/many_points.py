@@ -75,7 +75,8 @@ def count_accepted(
 ) -> Trials:
     """Return at how many of some random points two programs agree; each batch has its own root of unity.
 
-    cell: real inputs that choose the pieces of piecewise operators at all points (else each point has its own). Raises: NotApplicableError for programs with block graphs.
+    cell: real inputs that choose the pieces of piecewise operators at all points (else each point has its own).
+    Raises: NotApplicableError for programs with block graphs.
     """
     valid, accepted = 0, 0
     for start in range(0, points, batch):

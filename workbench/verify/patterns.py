@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import assert_never
 
-from workbench.verify.forms import (
+from workbench.verify.form_atoms import (
     AnyAtom,
     Call,
     Choice,

@@ -20,18 +20,7 @@ from workbench.domains.power_table import PowerTable
 from workbench.domains.random_function import random_function
 from workbench.domains.residues import Modulus, Residues
 from workbench.errors import NotApplicableError
-from workbench.verify.forms import (
-    AnyAtom,
-    Call,
-    Choice,
-    Element,
-    Exponential,
-    Form,
-    Group,
-    Root,
-    Sum,
-    Unknown,
-)
+from workbench.verify.form_atoms import AnyAtom, Call, Choice, Element, Exponential, Form, Group, Root, Sum, Unknown
 from workbench.verify.indices import Chosen, Digit, Index, Quotient, Remainder, Var
 
 MAX_VALUES = 1 << 23  # values that one nest of sums may take
