@@ -285,10 +285,10 @@ class Polynomials(Tables):
             return UNIT
         if len(distinct) == 1:
             return distinct[0]
-        common = self._common_monomial([self.monomials[m] for p in distinct for m in self.polynomials[p]])
-        if common != UNIT:
-            divisor = self.polynomial((common,))
-            distinct = [self.divide(p, divisor) for p in distinct]
+        contents = [self._common_monomial([self.monomials[m] for m in self.polynomials[p]]) for p in distinct]
+        common = self._common_monomial([self.monomials[m] for m in contents])
+        # What is left of each has no monomial as a factor, and so has a common divisor of what is left.
+        distinct = [self.divide(p, self.polynomial((m,))) for p, m in zip(distinct, contents, strict=True)]
         smallest = min(distinct, key=lambda p: (len(self.polynomials[p]), p))
         if all(self.divide(p, smallest) >= 0 for p in distinct):
             return self.scale(common, smallest)
