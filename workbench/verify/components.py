@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from workbench.core.shapes import Shape
-from workbench.interpret.cones import Box, ConeAxes, Cones, cone_boxes
+from workbench.interpret.cones import ConeAxes, Cones, cone_boxes
 from workbench.ops.spec import Array
 
 
@@ -23,9 +23,11 @@ class Components:
         self._ids: dict[int, Array] = {}
         self._parent: list[int] = []
         self._known: set[str] = set()
+        self._roots: Array | None = None
 
     def add(self, cones: Cones) -> None:
         """Join, for every element of a site, all input elements in its cone."""
+        self._roots = None
         for boxes in cone_boxes(self._axes, cones, None, len(self._shapes)):
             key = repr(boxes)
             if key in self._known or not boxes:
@@ -44,18 +46,21 @@ class Components:
 
     def of(self, cones: Cones, mask: Array) -> list[int] | None:
         """Return the components of the masked elements of a site; None when one rests on no input."""
-        found: dict[int, None] = {}
-        for boxes in cone_boxes(self._axes, cones, mask, len(self._shapes)):
-            component = self._component(boxes)
-            if component is None:
-                return None
-            found[component] = None
-        return list(found)
+        where = np.nonzero(mask)
+        found = np.full(len(where[0]), -1, dtype=np.int64)
+        for k, ids in self._ids.items():
+            numbers = [n for n, (other, _) in enumerate(self._axes.pairs) if other == k]
+            low = [np.broadcast_to(cones.bounds[2 * n], mask.shape)[where] for n in numbers]
+            high = [np.broadcast_to(cones.bounds[2 * n + 1], mask.shape)[where] for n in numbers]
+            inside = np.all([a <= b for a, b in zip(low, high, strict=True)], axis=0) & (found < 0)
+            found[inside] = ids[tuple(a[inside] for a in low)]
+        if (found < 0).any():
+            return None
+        return [int(root) for root in np.unique(self._resolved()[found])]
 
     def places(self, components: Sequence[int]) -> dict[int, Array]:
         """Return, per input that some components touch, which of its elements they hold."""
-        chosen = set(components)
-        wanted = np.array([self._find(number) in chosen for number in range(len(self._parent))] + [False])
+        wanted = np.append(np.isin(self._resolved(), list(components)), False)
         result = {}
         for k, ids in self._ids.items():
             place = wanted[ids]  # -1 looks at the last entry, which is False
@@ -63,13 +68,10 @@ class Components:
                 result[k] = place
         return result
 
-    def _component(self, boxes: dict[int, Box]) -> int | None:
-        for k, box in boxes.items():
-            if k in self._ids:
-                number = int(self._ids[k][tuple(part.start for part in box)])
-                if number >= 0:
-                    return self._find(number)
-        return None
+    def _resolved(self) -> Array:
+        if self._roots is None:
+            self._roots = np.array([self._find(number) for number in range(len(self._parent))], dtype=np.int64)
+        return self._roots
 
     def _find(self, number: int) -> int:
         while self._parent[number] != number:

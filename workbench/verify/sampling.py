@@ -214,7 +214,8 @@ class Sampler:
                         raise NotApplicableError(f"a {site.fault.kind} in {name} whatever the inputs are")
                     marked.update(dict.fromkeys(found))
                 count += len(marked)
-                self._draw_again(list(marked), side, points)
+                if marked:
+                    self._draw_again(list(marked), side, points)
         return count
 
     def _draw_again(self, components: list[int], side: str, points: list[FieldPoint]) -> None:
