@@ -122,7 +122,7 @@ def fewest_operators(algebra: Algebra, value: int, costs: StepCosts | None = Non
 class DistanceTables:
     """Distances to regions of one algebra; regions are compiled once and shared between goals.
 
-    Attributes: algebra, costs, regions (by polynomial).
+    Attributes: algebra, costs, regions (by polynomial), embeddings, undecided (queries that were given up: kept).
     """
 
     def __init__(self, algebra: Algebra, costs: StepCosts | None = None) -> None:
@@ -131,6 +131,7 @@ class DistanceTables:
         self.costs = costs or StepCosts()
         self.embeddings = Embeddings(algebra)
         self.regions: dict[int, Region] = {}
+        self.undecided = 0
         self._maxima: dict[int, bool] = {}
         self._cofactors: dict[int, tuple[bool, int]] = {}
 
@@ -142,6 +143,7 @@ class DistanceTables:
             try:
                 found = self._distances(region, p)
             except UndecidedError:
+                self.undecided += 1
                 found = _HERE
             region.known[p] = found
         return found
@@ -215,7 +217,7 @@ class DistanceTables:
         algebra, mask = self.algebra, self.algebra.mask[p]
         covered = 0
         factor = summands = FAR
-        for cofactor, left, owners in self.embeddings.contexts(region.opened, p):
+        for cofactor, left, owners, _ in self.embeddings.contexts(region.opened, p):
             for owner in owners:
                 covered |= 1 << owner
             carried = left & mask
@@ -402,10 +404,9 @@ class DistanceTables:
             is_simple = True
             for other in region.opened.views:
                 summand = algebra.divide_monomials(other.body, outside)
-                if other.owner != view.owner:
+                if other.owner != view.owner and summand >= 0:
                     is_simple = is_simple and other.bound == view.bound
-                    if summand >= 0:
-                        added[summand] += multiplicity[other.owner]
+                    added[summand] += multiplicity[other.owner]
             added[itself] += multiplicity[view.owner] - 1
             follows: Distances = (0, 0, 0) if outside == UNIT else (1, 1, 0)
             zero = zero_monomial(algebra)

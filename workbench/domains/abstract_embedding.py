@@ -16,17 +16,20 @@ from typing import NamedTuple
 from workbench.domains.abstract_normal_form import Algebra
 from workbench.domains.abstract_tables import Monomial, Renaming, UndecidedError, bits_of
 
+MAX_CONTEXTS = 2048  # contexts carried out for one query; past it the query is undecided
+
 
 class Context(NamedTuple):
-    """How an expression without crossings lies in a region: sum over `left` of `cofactor` times it.
+    """How an expression lies in a region without crossings: sum over `left` of (sum over `own` of the cofactor) times it.
 
-    Attributes: cofactor (monomial), left (axes still to be summed), owners (per monomial of the expression the monomial
-    of the region that it becomes).
+    Attributes: cofactor (monomial), left (axes still to be summed), owners (the monomials of the region that the
+    expression's become), own (axes that only the cofactor is summed over).
     """
 
     cofactor: int
     left: int
     owners: tuple[int, ...]
+    own: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,10 @@ class Embeddings:
         available = Counter(dict(zip(region.monomials, region.multiplicity, strict=True)))
         terms = len(algebra.polynomials[p])
         budget = algebra.count[region.polynomial] if all(view.count >= 0 for view in region.views) else -1
-        for cofactor, left, renaming in sorted(self._with_extents_summed(candidates)):
+        every = sorted(self._with_extents_summed(candidates))
+        if sum(1 << (left & algebra.mask[p]).bit_count() for _, left, _ in every) > MAX_CONTEXTS:
+            raise UndecidedError(f"more than {MAX_CONTEXTS} ways in which a sum may lie in a goal")
+        for cofactor, left, renaming in every:
             # The cofactor stands in every product.
             if not algebra.fits(terms * algebra.monomial_count[cofactor], budget):
                 continue
@@ -237,7 +243,7 @@ class Embeddings:
                     continue
                 parts = Counter(algebra.polynomials[result])
                 if all(available[m] >= times for m, times in parts.items()):
-                    yield Context(cofactor, joint, tuple(distinct[m] for m in parts))
+                    yield Context(cofactor, joint, tuple(distinct[m] for m in parts), left & ~joint)
 
     def _sum(self, p: int, axes: int) -> int:
         for bit in bits_of(axes):
@@ -263,6 +269,8 @@ class Embeddings:
                     else:
                         names = (*renaming, (bit, copy), (copy, bit))
                 results |= self._with_extents_summed({(rest, own | bit, names)})
+            if len(results) > MAX_CONTEXTS:
+                raise UndecidedError(f"more than {MAX_CONTEXTS} ways in which a sum may lie in a goal")
         return results
 
     def _views(self, owner: int, m: int, counts: bool) -> list[View]:

@@ -156,7 +156,7 @@ class Goals:
         places, region, context = self._trace(self.regions[goal], value, WHOLE)
         cofactor, left = ONE, 0
         if context is not None:
-            cofactor = Value(self.algebra.polynomial((context.cofactor,)))
+            cofactor = self.algebra.sum_mask(context.own, Value(self.algebra.polynomial((context.cofactor,))))
             left = context.left & self.algebra.mask[value]
         path = tuple(place.label for place in places) or ("numerator",)
         inside = Value(region.opened.polynomial) if region.opened.polynomial >= 0 else ONE

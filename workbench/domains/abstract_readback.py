@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from workbench.domains import abstract_expr as expr
+from workbench.domains.abstract_embedding import Context
 from workbench.domains.abstract_expr import Axis, Kind, Term
 from workbench.domains.abstract_goals import Goals, Judgement
 from workbench.domains.abstract_normal_form import Algebra, Value
 from workbench.domains.abstract_tables import UNIT, Atom, Monomial, bits_of
 
-Part = Mapping[str, Term]  # what to write at a crossing instead of what stands there, by its label
+Part = Mapping[tuple[str, int], Term]  # what to write instead of an argument, by the crossing's label and the argument
 
 
 @dataclass(slots=True)
@@ -69,12 +70,14 @@ class Readback:
         algebra, a = self.algebra, self.algebra.monomials[m]
         num, instead = a.num, instead or {}
         bottom: list[Term] = []
-        if "div" in instead:  # it has the constants that may have been below, so they must not stand above as well
+        below = next((term for (label, _), term in instead.items() if label == "div"), None)
+        if below is not None:  # it has the constants that may have been below, so they must not stand above as well
             num = tuple(atom for atom in num if not algebra.is_number(atom))
-            bottom.append(instead["div"])
+            bottom.append(below)
         elif a.den or a.quotient != UNIT:
             # sqrt(c) above is written as 1/c under the root below, where it came from
-            roots = [x for x in num if algebra.atoms[x].kind == "sqrt" and algebra.is_number(x)]
+            keeps = any(label == "sqrt" for label, _ in instead)  # the radicand above is written out already
+            roots = [x for x in num if algebra.atoms[x].kind == "sqrt" and algebra.is_number(x) and not keeps]
             num = tuple(atom for atom in num if atom not in roots)
             den = tuple(sorted([*a.den, *map(algebra.inverse, roots)], reverse=True))
             if len(algebra.polynomials[a.quotient]) == 1:
@@ -103,12 +106,14 @@ class Readback:
             else:
                 factors.above.append(self._atom(atom, instead))
         if exps:
-            factors.above.append(expr.exp(instead.get("exp") or add_all(exps)))
+            replaced = next((term for (label, _), term in instead.items() if label == "exp"), None)
+            factors.above.append(expr.exp(replaced or add_all(exps)))
         if roots or root != UNIT:
             radicand = self._factors(roots, UNIT, {})
             if root != UNIT:
                 radicand.above.append(self._polynomial(root))
-            factors.above.append(expr.sqrt(instead.get("sqrt") or radicand.product()))
+            replaced = next((term for (label, _), term in instead.items() if label == "sqrt"), None)
+            factors.above.append(expr.sqrt(replaced or radicand.product()))
         return factors
 
     def _atom(self, atom: int, instead: Part) -> Term:
@@ -126,9 +131,7 @@ class Readback:
             case "sum":
                 return expr.sum_over([self._axis(bit) for bit in bits_of(a.bound)], self._monomial(a.ref))
             case "apply":
-                arguments = [self._polynomial(p) for p in a.refs]
-                if a.name in instead:
-                    arguments[0] = instead[a.name]
+                arguments = [instead.get((a.name, p)) or self._polynomial(p) for p in a.refs]
                 return expr.apply(a.name, *arguments)
             case "max":
                 elements = [self._element(bound, p) for bound, p in a.elements]
@@ -167,23 +170,24 @@ class Readback:
                 inner = expr.apply("max", inside)
                 rest = self._others(p, [owner])
                 return add_all([inner, *rest])
-            opened = self._monomial(view.body, {place.label: inside})
+            opened = self._monomial(view.body, {(place.label, child): inside})
             closed = expr.sum_over([self._axis(bit) for bit in bits_of(view.bound)], opened)
             return add_all([closed, *self._others(p, [owner])])
         context = judgement.context
-        if context is None:
-            return expr.mark(self._polynomial(p))
-        distinct = list(Counter(algebra.polynomials[p]))
-        used = [distinct[owner] for owner in context.owners]
+        if context is None:  # the value is this part, or only counts were compared and nothing can be marked
+            return expr.mark(self._polynomial(p)) if p == judgement.value else self._polynomial(p)
         part = expr.mark(self.term(judgement.value))
-        if context.cofactor != UNIT:
-            part = self._times(context.cofactor, part)
+        if context.cofactor != UNIT or context.own:
+            part = self._times(self.cofactor(context), part)
         part = expr.sum_over([self._axis(bit) for bit in bits_of(context.left)], part)
-        return add_all([part, *self._others(p, used)])
+        return add_all([part, *self._others(p, algebra.polynomials[algebra.normalize(part)])])
 
-    def _times(self, m: int, part: Term) -> Term:
-        """Return a monomial times a term, as one fraction."""
-        factor = self._monomial(m)
+    def cofactor(self, context: Context) -> Term:
+        """Return what the value is multiplied with in a context."""
+        return expr.sum_over([self._axis(bit) for bit in bits_of(context.own)], self._monomial(context.cofactor))
+
+    def _times(self, factor: Term, part: Term) -> Term:
+        """Return the product of a factor and a term, as one fraction."""
         size = 1
         if factor.kind is Kind.SUM and factor.size:
             size, factor = factor.size, factor.args[0]
@@ -192,9 +196,8 @@ class Readback:
         result = result if bottom is None else expr.div(result, bottom)
         return expr.sum_over(size, result) if size > 1 else result
 
-    def _others(self, p: int, used: list[int]) -> list[Term]:
-        rest = Counter(self.algebra.polynomials[p])
-        rest.subtract(used)
+    def _others(self, p: int, used: Iterable[int]) -> list[Term]:
+        rest = Counter(self.algebra.polynomials[p]) - Counter(used)
         return [self._monomial(m) for m in rest.elements()]
 
 
