@@ -140,7 +140,31 @@ def _factors(ring: Ring, rest: Polynomial) -> Factored:
     if root is not None:
         half = factorise(ring, root)
         return multiplied(ring, Factored(), half, 2)
-    return Factored(factors={ring.factor(rest): 1})
+    number = ring.factor(rest)
+    _relate_sign(ring, number)
+    return Factored(factors={number: 1})
+
+
+def _relate_sign(ring: Ring, number: int) -> None:
+    """Teach the ring that exp and sqrt grow: sign(e^a - e^b) = sign(a - b), sign(sqrt a - sqrt b) = sign(a - b)."""
+    polynomial = ring.factors[number].polynomial
+    if len(polynomial) != 2 or ring.may_vanish(polynomial):
+        return
+    plus, minus = sorted(polynomial.terms, key=lambda key: -polynomial.terms[key])
+    by_plus, by_minus = polynomial.terms[plus], -polynomial.terms[minus]
+    sides = [Polynomial({key: by}, polynomial.bound) for key, by in ((plus, by_plus), (minus, by_minus))]
+    if by_minus < 0 or not all(ring.is_positive(side) for side in sides):
+        return
+    if plus[:2] == minus[:2] and by_plus == by_minus:
+        gap = add(ring.exponents[plus[2]], ring.exponents[minus[2]], -1)
+    elif plus[1] or minus[1]:
+        gap = add(ring.mul(sides[0], sides[0]), ring.mul(sides[1], sides[1]), -1)
+    else:
+        return
+    factored = factorise(ring, gap)
+    involved = sign_factors(ring, factored)
+    if len(involved) == 1:
+        ring.learn((number, *involved), 1 if factored.coefficient > 0 else -1)
 
 
 def divide(ring: Ring, dividend: Polynomial, divisor: Polynomial) -> Polynomial | None:
@@ -258,7 +282,7 @@ def product_sign(ring: Ring, factored: Factored) -> int | None:
         return 0
     signs = 0
     for number in sign_factors(ring, factored):
-        signs |= 2 << (2 * number)
+        signs ^= 2 << (2 * number)
     left, sign = ring.settle(signs)
     return None if left else (sign if factored.coefficient > 0 else -sign)
 

@@ -26,7 +26,7 @@ from workbench.domains.exact_factors import (
     square_root_of_product,
 )
 from workbench.domains.exact_polynomial import Polynomial, add, bits, constant, rational_content, scale, unpack
-from workbench.domains.exact_ring import Generator, Ring
+from workbench.domains.exact_ring import Ring
 from workbench.errors import NowhereDefinedError
 
 
@@ -65,45 +65,38 @@ class NormalForm:
 
     def _learn(self) -> None:
         """Take in the signs of radicands and of known expressions, again as long as one teaches something new."""
-        pending = [*self.radicands, *self.known]
         for _ in range(8):
-            news = False
-            for part in pending:
+            before = self.ring.signs_learnt
+            for part in (*self.radicands, *self.known):
                 self.meter.check()
-                news |= self._learn_from(self.factored(part))
-            if not news:
+                self._learn_from(self.factored(part))
+            if self.ring.signs_learnt == before:
                 return
             self._made.clear()  # what was made before the signs were known may be simpler now
 
-    def _learn_from(self, factored: Factored) -> bool:
-        """Take in that a product is not negative; return whether that was new.
+    def _learn_from(self, factored: Factored) -> None:
+        """Take in that a product is not negative.
 
         A factor with pieces (or an opaque value) may vanish on a whole region, such as relu(x): a product with it says
         nothing of the signs of the other factors there, and a contradiction only says that it vanishes.
         """
         if factored.coefficient == 0:
-            return False
+            return
         count = len(factored.factors) + len(factored.generators) + len(factored.roots) + len(factored.signs)
-        vanishing = any(self._may_vanish(self.ring.factors[number].polynomial) for number in self._factors_of(factored))
+        vanishing = any(
+            self.ring.may_vanish(self.ring.factors[number].polynomial) for number in self._factors_of(factored)
+        )
         if vanishing and count > 1:
-            return False
-        signs = 0
-        for number in sign_factors(self.ring, factored):
-            signs |= 2 << (2 * number)
+            return
         try:
-            return self.ring.learn(signs, 1 if factored.coefficient > 0 else -1)
+            self.ring.learn(sign_factors(self.ring, factored), 1 if factored.coefficient > 0 else -1)
         except NowhereDefinedError:
-            if vanishing:
-                return False
-            raise
+            if not vanishing:
+                raise
 
     def _factors_of(self, factored: Factored) -> list[int]:
         generators = [self.ring.generator_factor(index) for index in factored.generators]
         return [*factored.factors, *factored.roots, *factored.signs, *generators]
-
-    def _may_vanish(self, value: Polynomial) -> bool:
-        """Return whether a polynomial that is not zero may be zero on a region: pieces, or opaque values, are in it."""
-        return any(record.arguments for record in self._generators_in(value))
 
     # ------------------------------------------------------------------------------------------------------------ forms
     def polynomial(self, part: int) -> Polynomial:
@@ -249,50 +242,22 @@ class NormalForm:
     # --------------------------------------------------------------------------------------------------------- deciding
     def difference(self, left: int, right: int) -> Polynomial:
         """Return left - right; it has no term if they are equal (and may have some although they are)."""
-        difference = add(self.polynomial(left), self.polynomial(right), -1)
-        return self.ring.without_reciprocals(difference)[0] if difference else difference
+        while True:
+            before = self.ring.signs_learnt
+            difference = add(self.polynomial(left), self.polynomial(right), -1)
+            if difference:
+                difference = self.ring.without_reciprocals(difference)[0]
+            if not difference or self.ring.signs_learnt == before:
+                return difference
+            self._made.clear()
 
     def undecided(self, value: Polynomial) -> Undecided:
         """Return the piecewise expressions and the unknown signs that a polynomial depends on, innermost first."""
         ring = self.ring
         signs: set[int] = set()
-        records = self._generators_in(value, signs)
+        records = ring.generators_in(value, signs)
         pieces = sorted({record.pieces for record in records if record.pieces is not None})
         return Undecided(tuple(pieces), tuple(self.expression(ring.factors[each].polynomial) for each in sorted(signs)))
-
-    def _generators_in(self, value: Polynomial, signs: set[int] | None = None) -> list[Generator]:
-        """Return every generator a polynomial depends on, through exponents, roots, reciprocals and arguments.
-
-        signs: gets the factors whose signs occur.
-        """
-        ring = self.ring
-        found: list[Generator] = []
-        seen: set[tuple[str, int]] = set()
-        pending = [value]
-        while pending:
-            for powers, roots, exponent in pending.pop().terms:
-                if exponent and ("exponent", exponent) not in seen:
-                    seen.add(("exponent", exponent))
-                    pending.append(ring.exponents[exponent])
-                factors = []
-                for number, is_sign in bits(roots):
-                    factors.append(number)
-                    if is_sign and signs is not None:
-                        signs.add(number)
-                for index, _ in unpack(powers):
-                    if ("generator", index) in seen:
-                        continue
-                    seen.add(("generator", index))
-                    record = ring.generators[index]
-                    found.append(record)
-                    pending += record.arguments
-                    if record.reciprocal is not None:
-                        factors.append(record.reciprocal)
-                for factor in factors:
-                    if ("factor", factor) not in seen:
-                        seen.add(("factor", factor))
-                        pending.append(ring.factors[factor].polynomial)
-        return found
 
     def expression(self, value: Polynomial) -> int:
         """Return a polynomial of the ring as an expression of the store."""

@@ -85,6 +85,7 @@ class Ring:
         self._sums: dict[tuple[int, int], int] = {}
         self._classes: list[tuple[Polynomial, float]] = []
         self._class_numbers: dict[frozenset[tuple[Monomial, Coefficient]], int] = {}
+        self.signs_learnt = 0
         self._pivots: dict[int, tuple[int, int]] = {}  # sign bit -> (equation: set of sign bits, its product)
 
     # -------------------------------------------------------------------------------------------------------- generators
@@ -111,12 +112,12 @@ class Ring:
             return ZERO
         if len(a.terms) > len(b.terms):
             a, b = b, a
-        self.meter.spend(len(a.terms) * len(b.terms))
         self.meter.hold(len(b.terms))
         terms: dict[Monomial, Coefficient] = {}
         squares: dict[int, dict[Monomial, Coefficient]] = {}
         get, exponent_sum, pivots = terms.get, self.exponent_sum, self._pivots
         for (powers, roots, exponent), by in a.terms.items():
+            self.meter.spend(len(b.terms))
             for (powers2, roots2, exponent2), by2 in b.terms.items():
                 if not exponent:
                     sum_of_exponents = exponent2
@@ -207,23 +208,23 @@ class Ring:
                 sign *= product
         return roots, sign
 
-    def learn(self, signs: int, product: int) -> bool:
-        """Take in that a set of signs has a product; return whether that was new.
-
-        Raises: NowhereDefinedError when it contradicts what is known.
-        """
+    def learn(self, factors: Iterable[int], product: int) -> None:
+        """Take in that the signs of some factors have a product. Raises: NowhereDefinedError when known signs contradict."""
+        signs = 0
+        for factor in factors:
+            signs ^= 2 << (2 * factor)
         signs, sign = self.settle(signs)
         product *= sign
         if not signs:
             if product < 0:
                 raise NowhereDefinedError("the conditions under which the expression is defined contradict each other")
-            return False
+            return
+        self.signs_learnt += 1
         pivot = 1 << (signs.bit_length() - 1)
         for other, (equation, known) in list(self._pivots.items()):
             if equation & pivot:
                 self._pivots[other] = (equation ^ signs, known * product)
         self._pivots[pivot] = (signs, product)
-        return True
 
     # -------------------------------------------------------------------------------------------------------- exponentials
     def exponent_sum(self, left: int, right: int) -> int:
@@ -354,6 +355,43 @@ class Ring:
         if not abs(value) > 1e-9 * sum(sizes):
             return None
         return 1 if value > 0 else -1
+
+    def generators_in(self, a: Polynomial, signs: set[int] | None = None) -> list[Generator]:
+        """Return every generator a polynomial depends on, through exponents, roots, reciprocals and arguments.
+
+        signs: gets the factors whose signs occur.
+        """
+        found: list[Generator] = []
+        seen: set[tuple[str, int]] = set()
+        pending = [a]
+        while pending:
+            for powers, roots, exponent in pending.pop().terms:
+                if exponent and ("exponent", exponent) not in seen:
+                    seen.add(("exponent", exponent))
+                    pending.append(self.exponents[exponent])
+                factors = []
+                for number, is_sign in bits(roots):
+                    factors.append(number)
+                    if is_sign and signs is not None:
+                        signs.add(number)
+                for index, _ in unpack(powers):
+                    if ("generator", index) in seen:
+                        continue
+                    seen.add(("generator", index))
+                    record = self.generators[index]
+                    found.append(record)
+                    pending += record.arguments
+                    if record.reciprocal is not None:
+                        factors.append(record.reciprocal)
+                for factor in factors:
+                    if ("factor", factor) not in seen:
+                        seen.add(("factor", factor))
+                        pending.append(self.factors[factor].polynomial)
+        return found
+
+    def may_vanish(self, a: Polynomial) -> bool:
+        """Return whether a polynomial that is not zero may be zero on a region: pieces, or opaque values, are in it."""
+        return any(record.arguments for record in self.generators_in(a))
 
     def value(self, a: Polynomial) -> float:
         """Return the polynomial at the ring's random point (roots of absolute values, so that all are real)."""

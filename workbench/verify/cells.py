@@ -261,8 +261,21 @@ class _Region:
                 inequalities.append(({key: Fraction(-1)}, value * (1 + ENCLOSURE)))
             else:
                 inequalities.append((one, Fraction(0)))
+                inequalities += self._tangent(key)
         found = strictly_feasible(inequalities, self.meter)
         return None if found is None else {key: value for key, value in found.items() if isinstance(key, tuple)}
+
+    def _tangent(self, key: Monomial) -> list[Inequality]:
+        """Return e^a > 1 + a for a monomial that is one exponential (equal only where a = 0, which is no region)."""
+        powers, roots, exponent = key
+        if powers or roots or not exponent:
+            return []
+        below = {other: -Fraction(by) for other, by in self.ring.exponents[exponent].terms.items()}
+        constant = below.pop((0, 0, 0), Fraction(0)) - 1
+        row: dict[Hashable, Fraction] = {key: Fraction(1)}
+        for other, by in below.items():
+            row[other] = row.get(other, Fraction(0)) + by
+        return [(row, constant)]
 
     def _is_variable(self, key: Monomial) -> bool:
         powers, roots, exponent = key

@@ -100,7 +100,9 @@ class Comparison:
 def prove_equal(program: KernelGraph, candidate: KernelGraph, budget: Budget | None = None, *, seed: int = 0) -> Proof:
     """Return a proof, a rational counterexample, or why there is neither, at the shapes of the two graphs.
 
-    Inputs and outputs correspond by position. Piecewise operators are decided cell by cell where they have to be.
+    Inputs and outputs correspond by position. Piecewise operators are decided cell by cell where they have to be. Equality
+    is that of functions on the closure of the region where both programs are defined: a lone slice such as y = 0 of
+    sqrt(sqrt(y) x), on which x may be negative, is not looked at.
     budget: limits (default `Budget()`); seed: of the points at which a counterexample is sought.
     Raises: ShapeError when the interfaces differ.
     """
@@ -114,7 +116,7 @@ def prove_equal(program: KernelGraph, candidate: KernelGraph, budget: Budget | N
         distinct=comparison.distinct,
         cells=comparison.cells,
         cells_infeasible=comparison.infeasible,
-        ways=dict(comparison.ways),
+        ways=dict(+comparison.ways),
         seconds=comparison.seconds,
     )
 

@@ -20,6 +20,7 @@ Variable = tuple[int, int]
 Point = Mapping[Variable, Fraction]
 _GRID = 64  # drawn coordinates are multiples of 1/64, which float64 holds exactly
 _DIGITS = 40
+_BEST, _OTHERS = 6, 18  # points that are looked at with many digits: those that differ most, and others at random
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,10 @@ def search_pair(
         a, b = np.broadcast_to(values[left], (count,)), np.broadcast_to(values[right], (count,))
         relative = np.abs(a - b) / np.maximum(np.maximum(np.abs(a), np.abs(b)), 1e-300)
     relative = np.where(np.isfinite(relative), relative, -1.0)
-    for position in np.argsort(-relative)[:12]:
-        if relative[position] < 0:
-            break
+    order = np.argsort(-relative)
+    worth = int((relative >= 0).sum())
+    others = rng.permutation(order[_BEST:worth])[:_OTHERS]  # where the best are not accepted, others may be
+    for position in (*order[: min(_BEST, worth)], *others):
         found = confirm(terms, left, right, point_at(drawn, int(position)))
         if found and accept(found):
             return found

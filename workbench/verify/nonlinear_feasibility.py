@@ -1,7 +1,8 @@
 """Whether strict polynomial inequalities have a common solution, asked of Z3 where it is installed.
 
-Invariant: "infeasible" is Z3's proof over the reals with exponentials and opaque values taken as free (positive) unknowns,
-so it holds a fortiori; "feasible" brings values for the unknowns that may not belong to a real point.
+Invariant: "infeasible" is Z3's proof over the reals with exponentials (of which it knows e^a > 0 and e^a >= 1 + a) and opaque
+values taken as free unknowns, so it holds a fortiori; "feasible" brings values for the unknowns that may belong to no real
+point.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class _Question:
         if exponent not in self.exponentials:
             unknown = self.exponentials[exponent] = self.z3.Real(f"e{exponent}")
             self.conditions.append(unknown > 0)
+            self.conditions.append(unknown >= 1 + self._sum(self.ring.exponents[exponent]))
             if self.ring.is_constant(self.ring.exponents[exponent]):  # such as e: enclosed by its float64 value
                 value = Fraction(self.ring.value(monomial(exponent=exponent)))
                 for bound, sign in ((1 - ENCLOSURE, 1), (1 + ENCLOSURE, -1)):

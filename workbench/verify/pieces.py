@@ -83,6 +83,6 @@ def decide_pieces(
         cells_infeasible=found.infeasible,
         elements=found.elements,
         distinct=found.distinct,
-        ways=dict(found.ways),
+        ways=dict(+found.ways),
         seconds=found.seconds,
     )
