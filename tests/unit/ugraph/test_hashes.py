@@ -172,9 +172,8 @@ def test_what_is_launched_together_separates() -> None:
         made: dict[str, Value] = {}
         for pair in pairs:
             block = kernel.block(x)
-            tile = block.load(x)
             for op in pair:
-                block.save(op(tile))
+                block.save(op(block.load(x)))
             made.update(zip([op.__name__ for op in pair], block.finish(), strict=True))
         kernel.output(*(made[name] for name in sorted(made)))
         return wiring_hash(kernel.build())

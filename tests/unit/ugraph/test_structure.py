@@ -300,6 +300,22 @@ def test_which_dimension_is_looped_separates() -> None:
     assert len({graph(0), graph(1), graph(None)}) == 3
 
 
+def test_adding_the_parts_of_blocks_is_not_adding_columns() -> None:
+    """4 blocks leave 6 columns each: summed to 6 columns the blocks are added, summed to 3 columns halves of them too."""
+
+    def graph(columns: int, splits: int = 4) -> str:
+        kernel = KernelBuilder()
+        x_in, w_in = kernel.input("X", (2, 24)), kernel.input("W", (24, 6))
+        block = kernel.block(x_in, w_in, grid=(splits,))
+        block.save(block.load(x_in, imap=(1,)) @ block.load(w_in, imap=(0,)), omap=(1,))
+        (partial,) = block.finish()
+        kernel.output(sum_to_columns(partial, columns))
+        return structure_text(kernel.build())
+
+    assert graph(6) == graph(6, splits=3)
+    assert len({graph(6), graph(3)}) == 2
+
+
 def test_a_constant_is_a_count_only_behind_its_sum() -> None:
     """X / 24 is summed over 24 in one place and meets exp in another; there it is a number."""
 
