@@ -15,6 +15,7 @@ from enum import Enum
 from fractions import Fraction
 from math import isqrt
 
+from workbench.domains.exact_polynomial import Rational, as_rational
 from workbench.errors import BudgetError
 
 ABSENT = -1
@@ -56,9 +57,9 @@ class ExactNode:
 
     kind: ExactKind
     parts: tuple[int, ...] = ()
-    number: Fraction = Fraction(0)
+    number: Rational = 0
     variable: tuple[int, int] = (0, 0)
-    coefficients: tuple[Fraction, ...] = ()
+    coefficients: tuple[Rational, ...] = ()
     powers: tuple[int, ...] = ()
     name: str = ""
     attributes: tuple[tuple[str, str], ...] = ()
@@ -74,35 +75,39 @@ class ExactTerms:
     def __init__(self, limit: int = 400_000) -> None:
         self.nodes: list[ExactNode] = []
         self.limit = limit
-        self._numbers: dict[ExactNode, int] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._products: dict[tuple[int, int], int] = {}
         self.zero, self.one = self.number(0), self.number(1)
 
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def _intern(self, node: ExactNode) -> int:
-        found = self._numbers.get(node)
-        if found is None:
-            found = len(self.nodes)
-            if found >= self.limit:
-                raise BudgetError(f"the exact form needs more than {self.limit} expressions; use smaller shapes")
-            self.nodes.append(node)
-            self._numbers[node] = found
+    def _new(self, key: tuple[object, ...], node: ExactNode) -> int:
+        """Store a node that is not there yet. Raises: BudgetError when the store is full."""
+        found = self._numbers[key] = len(self.nodes)
+        if found >= self.limit:
+            raise BudgetError(f"the exact form needs more than {self.limit} expressions; use smaller shapes")
+        self.nodes.append(node)
         return found
 
     # ------------------------------------------------------------------------------------------------------------ making
-    def number(self, value: Fraction | int) -> int:
+    def number(self, value: Rational) -> int:
         """Return a rational number."""
-        return self._intern(ExactNode(ExactKind.NUMBER, number=Fraction(value)))
+        value = as_rational(value)
+        key = ("number", value)
+        found = self._numbers.get(key)
+        return self._new(key, ExactNode(ExactKind.NUMBER, number=value)) if found is None else found
 
     def variable(self, tensor: int, element: int) -> int:
         """Return an element of an input: position of the input, flat index."""
-        return self._intern(ExactNode(ExactKind.VARIABLE, variable=(tensor, element)))
+        key = ("variable", tensor, element)
+        found = self._numbers.get(key)
+        return self._new(key, ExactNode(ExactKind.VARIABLE, variable=(tensor, element))) if found is None else found
 
-    def linear(self, items: Iterable[tuple[Fraction | int, int]], constant: Fraction | int = 0) -> int:
+    def linear(self, items: Iterable[tuple[Rational, int]], constant: Rational = 0) -> int:
         """Return constant + sum of coefficient * part, sums of up to 64 parts dissolved into it; ABSENT if a part is."""
-        total = Fraction(constant)
-        found: dict[int, Fraction] = {}
+        total = constant
+        found: dict[int, Rational] = {}
         for coefficient, part in items:
             if part == ABSENT:
                 return ABSENT
@@ -112,22 +117,25 @@ class ExactTerms:
             elif node.kind is ExactKind.LINEAR and len(node.parts) <= _FLAT:
                 total += coefficient * node.number
                 for inner, by in zip(node.parts, node.coefficients, strict=True):
-                    found[inner] = found.get(inner, Fraction(0)) + coefficient * by
+                    found[inner] = found.get(inner, 0) + coefficient * by
             else:
-                found[part] = found.get(part, Fraction(0)) + coefficient
-        kept = sorted((part, coefficient) for part, coefficient in found.items() if coefficient)
+                found[part] = found.get(part, 0) + coefficient
+        kept = sorted((part, as_rational(coefficient)) for part, coefficient in found.items() if coefficient)
         if not kept:
             return self.number(total)
         if len(kept) == 1 and kept[0][1] == 1 and total == 0:
             return kept[0][0]
-        return self._intern(
-            ExactNode(
-                ExactKind.LINEAR,
-                parts=tuple(part for part, _ in kept),
-                number=total,
-                coefficients=tuple(coefficient for _, coefficient in kept),
-            )
-        )
+        parts, coefficients = tuple(zip(*kept, strict=True))
+        total = as_rational(total)
+        key = ("linear", total, parts, coefficients)
+        made = self._numbers.get(key)
+        if made is not None:
+            return made
+        return self._new(key, ExactNode(ExactKind.LINEAR, parts=parts, number=total, coefficients=coefficients))
+
+    def _intern(self, node: ExactNode, *key: object) -> int:
+        found = self._numbers.get(key)
+        return self._new(key, node) if found is None else found
 
     def add(self, left: int, right: int) -> int:
         """Return left + right."""
@@ -137,22 +145,22 @@ class ExactTerms:
         """Return left - right."""
         return self.linear(((1, left), (-1, right)))
 
-    def scale(self, factor: Fraction | int, part: int) -> int:
+    def scale(self, factor: Rational, part: int) -> int:
         """Return a rational multiple."""
         return self.linear(((factor, part),))
 
-    def split_factor(self, part: int) -> tuple[Fraction, int]:
+    def split_factor(self, part: int) -> tuple[Rational, int]:
         """Return (c, t) with part = c t and no rational factor left in t; (number, one) for a number."""
         node = self.nodes[part]
         if node.kind is ExactKind.NUMBER:
             return node.number, self.one
         if node.kind is ExactKind.LINEAR and len(node.parts) == 1 and node.number == 0:
             return node.coefficients[0], node.parts[0]
-        return Fraction(1), part
+        return 1, part
 
     def product(self, items: Iterable[tuple[int, int]]) -> int:
         """Return the product of parts to integer powers; a part that cancels is dropped. ABSENT if a part is."""
-        factor = Fraction(1)
+        factor: Rational = 1
         powers: dict[int, int] = {}
         exponent: list[tuple[int, int]] = []
         pending = list(items)
@@ -166,7 +174,8 @@ class ExactTerms:
             if number == 0 and power < 0:  # a quotient by zero stays what it is: defined nowhere
                 powers[part] = powers.get(part, 0) + power
                 continue
-            factor *= number**power
+            if number != 1:
+                factor *= number**power if power > 0 else Fraction(number) ** power
             if base == self.one:
                 continue
             node = self.nodes[base]
@@ -187,16 +196,20 @@ class ExactTerms:
             return self.number(factor)
         if len(kept) == 1 and kept[0][1] == 1:
             return self.scale(factor, kept[0][0])
-        made = self._intern(
-            ExactNode(
-                ExactKind.PRODUCT, parts=tuple(part for part, _ in kept), powers=tuple(power for _, power in kept)
-            )
-        )
-        return self.scale(factor, made)
+        parts, by_power = tuple(zip(*kept, strict=True))
+        key = ("product", parts, by_power)
+        made = self._numbers.get(key)
+        if made is None:
+            made = self._new(key, ExactNode(ExactKind.PRODUCT, parts=parts, powers=by_power))
+        return made if factor == 1 else self.scale(factor, made)
 
     def mul(self, left: int, right: int) -> int:
         """Return left * right."""
-        return self.product(((left, 1), (right, 1)))
+        key = (left, right) if left < right else (right, left)
+        found = self._products.get(key)
+        if found is None:
+            found = self._products[key] = self.product(((left, 1), (right, 1)))
+        return found
 
     def div(self, left: int, right: int) -> int:
         """Return left / right."""
@@ -210,7 +223,7 @@ class ExactTerms:
         """Return e^part."""
         if part == ABSENT:
             return ABSENT
-        return self.one if part == self.zero else self._intern(ExactNode(ExactKind.EXP, parts=(part,)))
+        return self.one if part == self.zero else self._intern(ExactNode(ExactKind.EXP, parts=(part,)), "exp", part)
 
     def sqrt(self, part: int) -> int:
         """Return the square root, a number where the radicand is the square of a rational."""
@@ -221,18 +234,19 @@ class ExactTerms:
             top, bottom = isqrt(node.number.numerator), isqrt(node.number.denominator)
             if Fraction(top * top, bottom * bottom) == node.number:
                 return self.number(Fraction(top, bottom))
-        return self._intern(ExactNode(ExactKind.SQRT, parts=(part,)))
+        return self._intern(ExactNode(ExactKind.SQRT, parts=(part,)), "sqrt", part)
 
     def opaque(self, name: str, attributes: Sequence[tuple[str, str]], parts: Sequence[int]) -> int:
         """Return an operator without algebraic meaning: equal to itself on equal arguments, and to nothing else."""
         if ABSENT in parts:
             return ABSENT
-        return self._intern(ExactNode(ExactKind.OPAQUE, parts=tuple(parts), name=name, attributes=tuple(attributes)))
+        node = ExactNode(ExactKind.OPAQUE, parts=tuple(parts), name=name, attributes=tuple(attributes))
+        return self._intern(node, "opaque", node.name, node.attributes, node.parts)
 
     def maximum(self, parts: Iterable[int]) -> int:
         """Return the largest of the parts, nested maxima dissolved, absent parts left out (ABSENT if all are)."""
         flat: set[int] = set()
-        largest: Fraction | None = None
+        largest: Rational | None = None
         for part in parts:
             if part == ABSENT:
                 continue
@@ -254,7 +268,8 @@ class ExactTerms:
             return ABSENT
         if len(flat) == 1:
             return flat.pop()
-        return self._intern(ExactNode(ExactKind.MAX, parts=tuple(sorted(flat))))
+        node = ExactNode(ExactKind.MAX, parts=tuple(sorted(flat)))
+        return self._intern(node, "max", node.parts)
 
     def choice(self, name: str, pieces: Sequence[Piece]) -> int:
         """Return a piecewise operator; pieces whose value is absent are left out, guards that mention an absent part too.
@@ -276,7 +291,8 @@ class ExactTerms:
             nodes = [self.nodes[guard] for guard in piece.guards]
             if all(node.kind is ExactKind.NUMBER and node.number >= 0 for node in nodes):
                 return piece.value
-        return self._intern(ExactNode(ExactKind.CHOICE, name=name, pieces=tuple(kept)))
+        node = ExactNode(ExactKind.CHOICE, name=name, pieces=tuple(kept))
+        return self._intern(node, "choice", name, node.pieces)
 
     def _is_extreme(self, pieces: Sequence[Piece], number: int, sign: int) -> bool:
         wanted = set()
@@ -291,12 +307,12 @@ class ExactTerms:
             found.add((1 if factor >= 0 else -1, direction))
         return wanted == found
 
-    def _direction(self, part: int) -> tuple[Fraction, int]:
+    def _direction(self, part: int) -> tuple[Rational, int]:
         """Return (c, t) with part = c t and the first coefficient of t equal to 1."""
         node = self.nodes[part]
         if node.kind is ExactKind.LINEAR:
             first = node.coefficients[0]
-            return first, self.scale(1 / first, part)
+            return first, self.scale(1 / Fraction(first), part)
         return self.split_factor(part)
 
     # ----------------------------------------------------------------------------------------------------- looking around

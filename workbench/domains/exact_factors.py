@@ -17,7 +17,7 @@ from workbench.domains.exact_polynomial import (
     Monomial,
     Polynomial,
     add,
-    as_coefficient,
+    as_rational,
     bits,
     common_powers,
     constant,
@@ -111,7 +111,7 @@ def _primitive(ring: Ring, numerator: Polynomial, denominator: dict[int, int]) -
         content = -content
     by = 1 / content
     terms = {
-        (m - powers, roots ^ common, ring.exponent_sum(exponent, down)): as_coefficient(Fraction(by * coefficient))
+        (m - powers, roots ^ common, ring.exponent_sum(exponent, down)): as_rational(Fraction(by * coefficient))
         for (m, roots, exponent), coefficient in numerator.terms.items()
     }
     bound = numerator.bound * 2
@@ -197,7 +197,7 @@ def divide(ring: Ring, dividend: Polynomial, divisor: Polynomial) -> Polynomial 
                 or any(power < 0 for _, power in unpack(powers))
             ):
                 return None
-            coefficient = as_coefficient(Fraction(rest.terms[top]) / by)
+            coefficient = as_rational(Fraction(rest.terms[top]) / by)
             quotient[powers, roots, exponent] = coefficient
             part = Polynomial({(powers, 0, exponent): coefficient}, dividend.bound + divisor.bound)
             rest = add(rest, ring.mul(part, divisor), -1)
@@ -225,7 +225,7 @@ def square_root(ring: Ring, polynomial: Polynomial) -> Polynomial | None:
         if any(power < 0 for _, power in unpack(powers)):
             return None
         term = Polynomial(
-            {(powers, 0, ring.exponent_sum(top[2], down)): as_coefficient(Fraction(rest.terms[top]) / by)},
+            {(powers, 0, ring.exponent_sum(top[2], down)): as_rational(Fraction(rest.terms[top]) / by)},
             polynomial.bound * 2,
         )
         rest = add(rest, ring.mul(term, add(scale(root, 2), term)), -1)

@@ -25,7 +25,16 @@ from workbench.domains.exact_factors import (
     sign_factors,
     square_root_of_product,
 )
-from workbench.domains.exact_polynomial import Polynomial, add, bits, constant, rational_content, scale, unpack
+from workbench.domains.exact_polynomial import (
+    Polynomial,
+    Rational,
+    add,
+    bits,
+    constant,
+    rational_content,
+    scale,
+    unpack,
+)
 from workbench.domains.exact_ring import Ring
 from workbench.errors import NowhereDefinedError
 
@@ -135,15 +144,14 @@ class NormalForm:
             case ExactKind.CHOICE:
                 return self._choice(part)
 
-    def _sum(self, number: Fraction, by: Sequence[Fraction], parts: Sequence[Polynomial]) -> Polynomial:
+    def _sum(self, number: Rational, by: Sequence[Rational], parts: Sequence[Polynomial]) -> Polynomial:
         total = constant(number)
         terms = dict(total.terms)
         bound = 0
         for coefficient, part in zip(by, parts, strict=True):
-            factor = coefficient.numerator if coefficient.denominator == 1 else coefficient
             bound = max(bound, part.bound)
             for key, value in part.terms.items():
-                terms[key] = terms.get(key, 0) + factor * value
+                terms[key] = terms.get(key, 0) + coefficient * value
         self.meter.spend(len(terms))
         self.meter.hold(len(terms))
         return Polynomial({key: value for key, value in terms.items() if value}, bound)
@@ -165,9 +173,9 @@ class NormalForm:
         node = self.terms.nodes[part]
         factor, base = self.terms.split_factor(part)
         if node.kind is ExactKind.NUMBER:
-            return Factored(node.number)
+            return Factored(Fraction(node.number))
         if base != part:
-            return multiplied(self.ring, Factored(factor), self.factored(base))
+            return multiplied(self.ring, Factored(Fraction(factor)), self.factored(base))
         if node.kind is ExactKind.PRODUCT:
             result = Factored()
             for inner, power in zip(node.parts, node.powers, strict=True):

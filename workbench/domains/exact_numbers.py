@@ -127,7 +127,7 @@ def decimal_values(
     return [values[root] for root in roots], precise
 
 
-def _decimal(number: Fraction) -> Decimal:
+def _decimal(number: Fraction | int) -> Decimal:
     return Decimal(number.numerator) / Decimal(number.denominator)
 
 

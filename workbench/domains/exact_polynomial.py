@@ -16,7 +16,8 @@ from math import gcd
 
 from workbench.errors import BudgetError
 
-Coefficient = int | Fraction
+Rational = int | Fraction
+"""An exact number; whole ones are kept as int, which is many times faster."""
 Monomial = tuple[int, int, int]
 UNIT: Monomial = (0, 0, 0)
 WIDTH = 32
@@ -30,7 +31,7 @@ class Polynomial:
 
     __slots__ = ("bound", "terms")
 
-    def __init__(self, terms: dict[Monomial, Coefficient], bound: int) -> None:
+    def __init__(self, terms: dict[Monomial, Rational], bound: int) -> None:
         if bound >= _LARGEST:
             raise BudgetError(f"an exponent may reach {bound}, more than {_LARGEST - 1}; the power is too high")
         self.terms, self.bound = terms, bound
@@ -42,7 +43,7 @@ class Polynomial:
         return bool(self.terms)
 
     @property
-    def key(self) -> frozenset[tuple[Monomial, Coefficient]]:
+    def key(self) -> frozenset[tuple[Monomial, Rational]]:
         """What identifies the polynomial as written."""
         return frozenset(self.terms.items())
 
@@ -59,7 +60,7 @@ ONE = Polynomial({UNIT: 1}, 0)
 
 def constant(value: Fraction | int) -> Polynomial:
     """Return a number."""
-    return Polynomial({UNIT: as_coefficient(value)}, 0) if value else ZERO
+    return Polynomial({UNIT: as_rational(value)}, 0) if value else ZERO
 
 
 def monomial(powers: int = 0, roots: int = 0, exponent: int = 0, bound: int = 0) -> Polynomial:
@@ -67,12 +68,12 @@ def monomial(powers: int = 0, roots: int = 0, exponent: int = 0, bound: int = 0)
     return Polynomial({(powers, roots, exponent): 1}, bound)
 
 
-def as_coefficient(value: Fraction | int) -> Coefficient:
+def as_rational(value: Rational) -> Rational:
     """Return a rational as an int where it is whole: integers are far faster."""
     return value.numerator if value.denominator == 1 else Fraction(value)
 
 
-def add(a: Polynomial, b: Polynomial, factor: Coefficient = 1) -> Polynomial:
+def add(a: Polynomial, b: Polynomial, factor: Rational = 1) -> Polynomial:
     """Return a + factor * b."""
     if not b.terms or not factor:
         return a
@@ -90,7 +91,7 @@ def scale(a: Polynomial, factor: Fraction | int) -> Polynomial:
     """Return factor * a."""
     if factor == 1:
         return a
-    by = as_coefficient(factor)
+    by = as_rational(factor)
     return Polynomial({key: by * coefficient for key, coefficient in a.terms.items()}, a.bound) if by else ZERO
 
 

@@ -21,9 +21,9 @@ from workbench.domains.exact_budget import Meter
 from workbench.domains.exact_polynomial import (
     ONE,
     ZERO,
-    Coefficient,
     Monomial,
     Polynomial,
+    Rational,
     add,
     bits,
     constant,
@@ -80,11 +80,11 @@ class Ring:
         self.exponents: list[Polynomial] = [ZERO]
         self.exponent_values: list[float] = [0.0]
         self._generator_numbers: dict[Hashable, int] = {}
-        self._factor_numbers: dict[frozenset[tuple[Monomial, Coefficient]], int] = {}
-        self._exponent_numbers: dict[frozenset[tuple[Monomial, Coefficient]], int] = {frozenset(): 0}
+        self._factor_numbers: dict[frozenset[tuple[Monomial, Rational]], int] = {}
+        self._exponent_numbers: dict[frozenset[tuple[Monomial, Rational]], int] = {frozenset(): 0}
         self._sums: dict[tuple[int, int], int] = {}
         self._classes: list[tuple[Polynomial, float]] = []
-        self._class_numbers: dict[frozenset[tuple[Monomial, Coefficient]], int] = {}
+        self._class_numbers: dict[frozenset[tuple[Monomial, Rational]], int] = {}
         self.signs_learnt = 0
         self._pivots: dict[int, tuple[int, int]] = {}  # sign bit -> (equation: set of sign bits, its product)
 
@@ -113,8 +113,8 @@ class Ring:
         if len(a.terms) > len(b.terms):
             a, b = b, a
         self.meter.hold(len(b.terms))
-        terms: dict[Monomial, Coefficient] = {}
-        squares: dict[int, dict[Monomial, Coefficient]] = {}
+        terms: dict[Monomial, Rational] = {}
+        squares: dict[int, dict[Monomial, Rational]] = {}
         get, exponent_sum, pivots = terms.get, self.exponent_sum, self._pivots
         for (powers, roots, exponent), by in a.terms.items():
             self.meter.spend(len(b.terms))
@@ -297,7 +297,7 @@ class Ring:
                 return a, denominator
             factor = self.generators[index].reciprocal
             assert factor is not None
-            groups: dict[int, dict[Monomial, Coefficient]] = {}
+            groups: dict[int, dict[Monomial, Rational]] = {}
             unit = generator(index)
             for (powers, roots, exponent), coefficient in a.terms.items():
                 power = power_of(powers, index)

@@ -22,9 +22,9 @@ from workbench.domains.exact_budget import Meter
 from workbench.domains.exact_expression import ExactKind, ExactNode, ExactTerms
 from workbench.domains.exact_normal_form import NormalForm
 from workbench.domains.exact_polynomial import (
-    Coefficient,
     Monomial,
     Polynomial,
+    Rational,
     common_powers,
     generator,
     unpack,
@@ -218,7 +218,7 @@ class _Region:
         shared = common_powers(numerator)
         down = -sum(generator(index, power - power % 2) for index, power in unpack(shared))
         lowest = ring.exponent_multiple(ring.trailing(numerator)[2], Fraction(-1))
-        terms: dict[Monomial, Coefficient] = {
+        terms: dict[Monomial, Rational] = {
             (powers + down, roots, ring.exponent_sum(exponent, lowest)): coefficient
             for (powers, roots, exponent), coefficient in numerator.terms.items()
         }
