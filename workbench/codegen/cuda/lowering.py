@@ -37,7 +37,7 @@ from workbench.core.tensors import DeviceTensor, RaggedSplit, RegisterTensor, Sh
 from workbench.errors import EmitError
 from workbench.ops.attributes import complete_attributes
 from workbench.ops.registry import operator
-from workbench.ops.spec import Attributes, AttributeValue, OpKind
+from workbench.ops.spec import Attributes, AttributeValue
 from workbench.ugraph import inference
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.inference import LOOP, Place
@@ -89,21 +89,7 @@ class Lowering:
         """Return shape and raggedness of an operator's results."""
         tiles = [SharedTensor("tile", value.shape, value.dtype, value.ragged) for value in operands]
         found = inference.apply_operator(operator(op), attributes, tiles, node=op)
-        self.check_stretched(op, operands, found[0][0])
         return [(shape, tuple(ragged)) for shape, ragged in found]
-
-    @staticmethod
-    def check_stretched(op: str, operands: Sequence[TileValue], result: Shape) -> None:
-        """Raises: EmitError when an axis of extent 1 that some blocks lack is stretched: those have nothing to repeat."""
-        spec = operator(op)
-        if spec.kind is not OpKind.ELEMENTWISE and op != "broadcast":
-            return
-        for value in operands:
-            for extent, split, made in zip(value.shape[::-1], value.ragged[::-1], result[::-1], strict=False):
-                if extent == 1 and split is not None and made > 1:
-                    raise EmitError(
-                        "an axis of extent 1 that some blocks lack is stretched", value.label, "use fewer blocks along it"
-                    )
 
     def place(self, *operands: TileValue) -> Place:
         """Return when a value of these operands exists."""

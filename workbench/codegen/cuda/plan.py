@@ -22,7 +22,7 @@ from workbench.codegen.cuda.layouts import (
 )
 from workbench.codegen.cuda.lowering import LoweredBlock
 from workbench.codegen.cuda.schedule import Schedule, WarpLayout
-from workbench.codegen.cuda.stage_walks import WalkChooser
+from workbench.codegen.cuda.stage_walks import WalkChooser, only_saves
 from workbench.codegen.cuda.steps import (
     FinishStep,
     FoldSink,
@@ -317,6 +317,7 @@ class Planner:
                 and (step.space, step.ragged) == (space, ragged)
                 and (inner is None or step.inner in (None, inner))
                 and not any(isinstance(other, RescaleSink) for other in step.sinks)
+                and (self.result.cluster == 1 or not isinstance(sink, SaveSink) or only_saves(step))
                 and has_plain_views(step.roots) == has_plain_views(sink_roots(sink))
             ):
                 step.inner = inner if inner is not None else step.inner

@@ -79,7 +79,7 @@ class WalkChooser:
         """Return the product whose fragments the stage works on."""
         if stage.inner not in (None, -1) or not has_plain_views(stage.roots) or len(stage.space) < 2:
             return None
-        if self.plan.cluster > 1 and stage.section is Section.AFTER and self.only_saves(stage):
+        if self.plan.cluster > 1 and stage.section is Section.AFTER and only_saves(stage):
             return None  # the blocks of the cluster share the elements
         for leaf in leaves(stage.roots):
             step = self.plan.products.get(leaf)
@@ -120,7 +120,7 @@ class WalkChooser:
         """Return rows dealt to threads."""
         plan = self.plan
         inner = self.inner_axis(stage)
-        dealt = plan.cluster if stage.section is Section.AFTER and self.only_saves(stage) else 1
+        dealt = plan.cluster if stage.section is Section.AFTER and only_saves(stage) else 1
         has_slots = any(isinstance(sink, FoldSink | KeepSink | RunningSink) for sink in stage.sinks)
         most = self.most_neighbours(stage)
         width = choose_width(stage.space, inner, plan.threads * dealt, most)
@@ -133,11 +133,6 @@ class WalkChooser:
                 sink.tile = plain_tile(plan.names.claim(f"{sink.value.name}_kept"), sink.value.shape)
                 plan.tiles.append(sink.tile)
         return walk
-
-    @staticmethod
-    def only_saves(stage: Stage) -> bool:
-        """Return True when a stage only writes to device memory, so that the blocks of a cluster may share it."""
-        return all(isinstance(sink, SaveSink) for sink in stage.sinks)
 
     def inner_axis(self, stage: Stage) -> int | None:
         """Return the axis (from the front) along which neighbouring threads take neighbouring elements."""
@@ -281,6 +276,11 @@ class WalkChooser:
         )
         tile.folding = "max" if is_max else "sum"
         return tile
+
+
+def only_saves(stage: Stage) -> bool:
+    """Return True when a stage only writes to device memory, so that the blocks of a cluster may share it."""
+    return all(isinstance(sink, SaveSink) for sink in stage.sinks)
 
 
 def padded(shape: Shape, rank: int) -> Shape:
