@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass, field
 
 from benchmarks.abstract_programs import PROGRAMS, SCALE, Program
-from workbench.domains.abstract_distance import FAR, StepCosts
+from workbench.domains.abstract_costs import StepCosts
+from workbench.domains.abstract_distance import FAR
 from workbench.domains.abstract_goals import Goals
 from workbench.domains.abstract_normal_form import Algebra, Value
 from workbench.domains.abstract_tables import bits_of
@@ -21,11 +22,16 @@ FIXED, LOOPED, AFTER = 0, 1, 2  # where a value stands: the same in every iterat
 
 @dataclass
 class Space:
-    """One choice of loop axis for one program. `macro`: "" none; "rms" rms as one operator; "only" and no free scale."""
+    """One choice of loop axis for one program.
+
+    `macro`: "" none; "rms" rms as one operator; "only" and no free scale. Without `bounds`, distances only say whether
+    a value is far.
+    """
 
     program: Program
     loop: str | None
     macro: str = ""
+    bounds: bool = True
     algebra: Algebra = field(default_factory=Algebra)
 
     def __post_init__(self) -> None:
@@ -48,7 +54,7 @@ class Space:
             stage = LOOPED if self.algebra.is_in_loop(e) else FIXED
         number = self.ids.setdefault((e, stage), len(self.values))
         if number == len(self.values):
-            self.values.append((e, stage, self.goals.distance(e)))
+            self.values.append((e, stage, self.goals.distance(e) if self.bounds else 0))
         return number
 
     def moves(self, a: int, b: int) -> list[tuple[str, int]]:

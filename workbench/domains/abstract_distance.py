@@ -15,10 +15,11 @@ compiled once per goal into regions, each the largest argument that occurs at a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from workbench.domains.abstract_costs import StepCosts
 from workbench.domains.abstract_embedding import Context, Embeddings, OpenedPolynomial, View
 from workbench.domains.abstract_lattice import Element, flatten, peel, zero_monomial
 from workbench.domains.abstract_normal_form import Algebra
@@ -29,24 +30,6 @@ Distances = tuple[int, int, int]  # to the region itself, to some of its summand
 WHOLE, SUMMANDS, FACTOR = 0, 1, 2
 _FAR: Distances = (FAR, FAR, FAR)
 _HERE: Distances = (0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class StepCosts:
-    """What one operator of the palette can do at once; the fewer operators a path needs, the smaller the distance.
-
-    Attributes:
-        product_sums: a product may sum over tile axes too (matmul).
-        sum_scales: a sum may multiply by a constant too (mean).
-        crossing: operators for a crossing (`exp`, `sqrt`, `div`, `max`, or a function's name), 1 where not listed.
-        absorbs: how many operators below a crossing one composite does as well (rms: {"sqrt": 4} takes square, sum,
-            scale and the addition of an epsilon along).
-    """
-
-    product_sums: bool = True
-    sum_scales: bool = False
-    crossing: Mapping[str, int] = field(default_factory=dict)
-    absorbs: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -95,28 +78,6 @@ class Region:
     inner_bound: int = 0
     undecided: bool = False
     known: dict[int, Distances] = field(default_factory=dict)
-
-
-def fewest_operators(algebra: Algebra, value: int, costs: StepCosts | None = None) -> int:
-    """Return how many operators make a value from input tensors, at least (operators with at most two operands).
-
-    Each of n different inputs but the first needs an operator that joins it; each kind of function that occurs needs
-    one of its own, and so does a sum over iterations, unless the palette has a composite that may include it.
-    """
-    costs = costs or StepCosts()
-    inputs = needed = 0
-    sums_loop = False
-    for key in algebra.feature_counts(algebra.count[value]):
-        match key:
-            case ("symbol", _, _):
-                inputs += 1
-            case ("apply", str(name)):
-                needed += costs.crossing.get(name, 1)
-            case "exp" | "sqrt":
-                needed += costs.crossing.get(str(key), 1)
-            case ("sum", int(axis)):
-                sums_loop = sums_loop or bool(axis & algebra.loop_mask)
-    return needed + max(inputs - 1, 0) + (sums_loop and not costs.absorbs)
 
 
 class DistanceTables:

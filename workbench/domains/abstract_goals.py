@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from workbench.display import Displayed
-from workbench.domains.abstract_distance import FAR, WHOLE, DistanceTables, Place, Region, StepCosts
+from workbench.domains.abstract_costs import StepCosts
+from workbench.domains.abstract_distance import FAR, WHOLE, DistanceTables, Place, Region
 from workbench.domains.abstract_embedding import Context
 from workbench.domains.abstract_expr import Axis
 from workbench.domains.abstract_normal_form import ONE, Algebra, Value

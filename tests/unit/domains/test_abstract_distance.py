@@ -10,7 +10,8 @@ import pytest
 from tests.unit.domains.abstract_terms import FORMS, WITH_MAXIMA, A, Vocabulary, path_lengths, random_term, walk
 from workbench.domains import abstract_expr as expr
 from workbench.domains.abstract_axioms import Axiom, axioms_of, rewrites
-from workbench.domains.abstract_distance import FAR, WHOLE, DistanceTables, StepCosts, fewest_operators
+from workbench.domains.abstract_costs import StepCosts, fewest_operators
+from workbench.domains.abstract_distance import FAR, WHOLE, DistanceTables
 from workbench.domains.abstract_expr import Axis, Term
 from workbench.domains.abstract_normal_form import Algebra, Value
 
