@@ -197,9 +197,9 @@ class Dimensions:
         single = {axis for axis in range(LOOP) if node.omap[axis] is None}
         single |= {LOOP} if self.atoms.extents[counts[LOOP]] == 1 else set()
         for cut in self.atoms.cuts:
-            if cut.launch == launch and mapped <= set(cut.axes) <= mapped | single:
-                if self.atoms.resolve(cut.tile) == self.atoms.resolve(run):
-                    return cut.counts
+            fits = cut.launch == launch and mapped <= set(cut.axes) <= mapped | single
+            if fits and self.atoms.resolve(cut.tile) == self.atoms.resolve(run):
+                return cut.counts
         return tuple(counts[axis] for axis in sorted(mapped))
 
 
@@ -252,15 +252,16 @@ class _Sources:
     def regrouped(self, dims: tuple[Dim, ...], extents: Shape) -> list[Run]:
         if dims not in self._factors:
             whole = tuple(atom for dim in dims for atom in self.of(dim))
+            made: list[Run] = [(self.atoms.fresh(e, AtomKind.FACTOR),) if e > 1 else () for e in extents]
             outermost = self.atoms.normal(whole)[:1]
-            counted = [self.atoms.extents[atom] == 1 and self.atoms.has_kind(atom, AtomKind.GRID) for atom in outermost]
-            made: list[Run] = [
-                (self.atoms.fresh(extent, AtomKind.FACTOR),) if extent > 1 or (counted == [True] and number == 0) else ()
-                for number, extent in enumerate(extents)
-            ]  # one block laid along a dimension may become several
+            if extents[0] == 1 and outermost and self._is_one_block(outermost[0]):
+                made[0] = (self.atoms.fresh(1, AtomKind.FACTOR),)  # the block may become several
             self.atoms.same(whole, tuple(atom for run in made for atom in run))
             self._factors[dims] = made
         return self._factors[dims]
+
+    def _is_one_block(self, atom: int) -> bool:
+        return self.atoms.extents[atom] == 1 and self.atoms.has_kind(atom, AtomKind.GRID)
 
     def piece(self, dim: Dim, start: int, parts: object) -> Run:
         """Return a piece: one of equal parts is an inner factor, others are parts of a concatenation."""
