@@ -27,6 +27,9 @@ left_low right_low depth load valid valid_row largest scale shrink
 """
 """Names that every kernel uses for its own coordinates."""
 
+HOST = "add load store load_peer store_peer meet self copy_async copy_commit copy_wait bulk_copy fail_index main"
+"""Functions of the host runtime."""
+
 MATH = "exp log sqrt pow tanh erf sin cos floor ceil fabs abs min max div rint round y0 y1 j0 j1 gamma"
 """Functions of the C library, which a local variable should not hide."""
 
@@ -38,7 +41,7 @@ def reserved_names() -> frozenset[str]:
     functions = re.findall(r"WB_DEVICE[^;{(=]*?\b(\w+)\s*\(", text)
     types = re.findall(r"(?:struct|class|typedef [\w ]+?)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*[;:{]", text)
     macros = re.findall(r"#define (\w+)", text)
-    return frozenset([*functions, *types, *macros, "wb", "Cache", *KEYWORDS.split(), *LOCALS.split(), *MATH.split()])
+    return frozenset([*functions, *types, *macros, "wb", "Cache", *KEYWORDS.split(), *LOCALS.split(), *MATH.split(), *HOST.split()])
 
 
 class CNames:

@@ -279,7 +279,7 @@ class KernelWriter:
             ("by", "(int)blockIdx.y"),
             ("bz", "(int)blockIdx.z"),
             ("rank", "(int)cluster_rank()"),
-            ("worker", f"thread + rank * {plan.threads}"),
+            ("worker", f"thread + {'bx' if plan.spread > 1 else 'rank'} * {plan.threads}"),
             ("first", f"rank * {plan.iterations_each}" if cluster > 1 else "0"),
             ("last", f"lesser({plan.iterations}, first + {plan.iterations_each})" if cluster > 1 else str(plan.iterations)),
         ]
@@ -336,6 +336,13 @@ def lower_with_parameters(node: GraphDefinedNode, names: CNames) -> tuple[Lowere
     return lower_block(node.block, node.results, names), (*inputs, *outputs)
 
 
+def settled_fast_math(schedule: Schedule, parameters: tuple[KernelParameter, ...]) -> bool:
+    """Return whether approximate instructions are used: as the schedule says, else where all arrays have 16 bits."""
+    if schedule.fast_math is not None:
+        return schedule.fast_math
+    return all(parameter.dtype is not DType.FLOAT32 for parameter in parameters)
+
+
 def settle_threads(node: GraphDefinedNode, schedule: Schedule) -> list[int]:
     """Return the thread counts to try: the schedule's, else the block graph's, doubled while registers do not suffice."""
     if schedule.threads is not None:
@@ -375,8 +382,7 @@ def emit_with_threads(node: GraphDefinedNode, name: str, schedule: Schedule, thr
     plan = make_plan(lowered, schedule, names, threads, cluster)
     allocate(plan)
     derive_barriers(plan)
-    types = {parameter.dtype for parameter in parameters}
-    fast = schedule.fast_math if schedule.fast_math is not None else DType.FLOAT32 not in types
+    fast = settled_fast_math(schedule, parameters)
     body = KernelWriter(plan, kernel_name, parameters, fast).body()
     grid = (block.grid_dims[0] * cluster, block.grid_dims[1], block.grid_dims[2])
     try:

@@ -71,9 +71,9 @@ class KernelPlan:
     """Everything that is decided about a kernel.
 
     Attributes: steps: per section, in order; tiles: everything in shared memory; shared, registers: where a value is
-    found after its step; staged: inputs that are copied to shared memory; direct: inputs read from device memory where
-    they are needed; parts: C names of the register arrays that sinks keep, by value; makers: the step that makes a value;
-    stages: buffers of a looped input's ring; barriers: the steps that a block barrier precedes.
+    found after its step; spread: blocks over which the elements of every stage are dealt; staged: inputs that are copied
+    to shared memory; direct: inputs read from device memory where they are needed; parts: C names of the register arrays
+    that sinks keep, by value; makers: the step that makes a value; stages: buffers of a looped input's ring; barriers: the steps that a block barrier precedes.
     """
 
     lowered: LoweredBlock
@@ -81,6 +81,7 @@ class KernelPlan:
     names: CNames
     threads: int
     cluster: int
+    spread: int = 1
     finishes: list[FinishStep] = field(default_factory=list)
     steps: dict[Section, list[Step]] = field(default_factory=lambda: {section: [] for section in Section})
     staged: dict[Loaded, SharedTile] = field(default_factory=dict)
@@ -125,9 +126,9 @@ class KernelPlan:
 class Planner:
     """Makes a plan; the order of the methods is the order of the decisions."""
 
-    def __init__(self, lowered: LoweredBlock, schedule: Schedule, names: CNames, threads: int, cluster: int) -> None:
-        self.lowered, self.schedule, self.names = lowered, schedule, names
-        self.result = KernelPlan(lowered=lowered, schedule=schedule, names=names, threads=threads, cluster=cluster)
+    def __init__(self, plan: KernelPlan) -> None:
+        lowered = plan.lowered
+        self.lowered, self.schedule, self.names, self.result = lowered, plan.schedule, plan.names, plan
         self.order = walk_values(tuple(saved.operand for saved in lowered.saved))
         self.ready: dict[TileValue, int] = {}
         self.operands: dict[tuple[TileValue, str], SharedTile] = {}
@@ -461,7 +462,11 @@ def staged_tile(value: Loaded, variable: str, *, is_operand: bool) -> SharedTile
     return build(variable, C_TYPES[value.dtype], shape, transposed=by_columns)
 
 
-def make_plan(lowered: LoweredBlock, schedule: Schedule, names: CNames, threads: int, cluster: int) -> KernelPlan:
+def make_plan(
+    lowered: LoweredBlock, schedule: Schedule, names: CNames, threads: int, cluster: int, *, spread: int = 1
+) -> KernelPlan:
     """Return the plan of a kernel. Raises: EmitError."""
-    return Planner(lowered, schedule, names, threads, cluster).plan()
-
+    plan = KernelPlan(
+        lowered=lowered, schedule=schedule, names=names, threads=threads, cluster=cluster, spread=spread
+    )
+    return Planner(plan).plan()

@@ -120,7 +120,7 @@ class WalkChooser:
         """Return rows dealt to threads."""
         plan = self.plan
         inner = self.inner_axis(stage)
-        dealt = plan.cluster if stage.section is Section.AFTER and only_saves(stage) else 1
+        dealt = plan.cluster * plan.spread if stage.section is Section.AFTER and only_saves(stage) else 1
         has_slots = any(isinstance(sink, FoldSink | KeepSink | RunningSink) for sink in stage.sinks)
         most = self.most_neighbours(stage)
         width = choose_width(stage.space, inner, plan.threads * dealt, most)

@@ -1,0 +1,201 @@
+"""A whole kernel graph as steps: kernels in order, the library's products, and the buffers between them.
+
+    emit_program(graph: KernelGraph, *, schedules: Mapping[str, Schedule] = {}, library: bool = True) -> EmittedProgram
+
+Graph-defined operators become one kernel each; predefined ones share kernels (`units.py`), products go to the library or,
+with library=False or where it does not take them, to a kernel of our own. `schedules` is keyed by the name of a kernel's
+first result. Raises `EmitError` for what is not claimed.
+
+Invariant: running the steps in order on buffers that live as stated gives the graph's outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from workbench.codegen.cuda.emitted import (
+    Buffer,
+    EmittedProgram,
+    KernelLaunch,
+    KernelParameter,
+    KernelSource,
+    LibraryMatmul,
+    ProgramStep,
+)
+from workbench.codegen.cuda.flat_kernel import flat_kernel, flat_source
+from workbench.codegen.cuda.kernel import emit_block
+from workbench.codegen.cuda.library_matmul import plan_matmul
+from workbench.codegen.cuda.rule_blocks import product_block, rows_block
+from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE, Schedule
+from workbench.codegen.cuda.units import Grouping, Unit, UnitKind
+from workbench.core.tensors import DeviceTensor
+from workbench.errors import EmitError
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.nodes import GraphDefinedNode, OpNode
+
+WORKSPACE_ALIGNMENT = 256
+NO_SCHEDULES: Mapping[str, Schedule] = MappingProxyType({})
+
+
+class ProgramEmitter:
+    """Emits one kernel graph, unit by unit."""
+
+    def __init__(self, graph: KernelGraph, schedules: Mapping[str, Schedule], *, library: bool) -> None:
+        self.graph, self.schedules, self.library = graph, schedules, library
+        self.grouping = Grouping(graph)
+        self.taken: set[str] = set()
+        self.steps: list[ProgramStep] = []
+
+    def run(self) -> EmittedProgram:
+        """Return the program."""
+        for unit in self.grouping.run():
+            self.steps.append(self.step(unit))
+        outputs = [self.output(name) for name in self.graph.output_names]
+        buffers, total = place_buffers(self.graph, self.steps, outputs)
+        return EmittedProgram(
+            name=self.graph.name,
+            steps=tuple(self.steps),
+            buffers=buffers,
+            inputs=tuple(tensor.name for tensor in self.graph.inputs),
+            outputs=tuple(outputs),
+            workspace_bytes=total,
+        )
+
+    def output(self, name: str) -> str:
+        """Return the buffer of an output; an input that is one is copied."""
+        tensor = next((tensor for tensor in self.graph.inputs if tensor.name == name), None)
+        if tensor is None:
+            return name
+        copy = replace(tensor, name=self.fresh(f"{name}_copy"))
+        node = OpNode("broadcast", (name,), (copy,), (("shape", tensor.shape),))
+        kernel = flat_source([node], [tensor], [copy], {}, self.kernel_name("copy"), DEFAULT_SCHEDULE)
+        self.steps.append(KernelLaunch(kernel, (name, copy.name)))
+        return copy.name
+
+    def fresh(self, name: str) -> str:
+        """Return a buffer name that no tensor of the graph bears."""
+        found, count = name, 2
+        while found in self.graph.tensors:
+            found, count = f"{name}_{count}", count + 1
+        return found
+
+    def kernel_name(self, name: str) -> str:
+        """Return a kernel name that no kernel of the program bears."""
+        found, count = name or "kernel", 2
+        while found in self.taken:
+            found, count = f"{name}_{count}", count + 1
+        self.taken.add(found)
+        return found
+
+    def step(self, unit: Unit) -> ProgramStep:
+        """Return the step of a unit."""
+        inputs, results = self.grouping.inputs(unit), self.grouping.results(unit)
+        schedule = self.schedules.get(results[0], DEFAULT_SCHEDULE)
+        tensors, constants = self.graph.tensors, self.grouping.constants
+        first = unit.nodes[0]
+        match unit.kind:
+            case UnitKind.BLOCK:
+                assert isinstance(first, GraphDefinedNode)
+                return self.launch(first, first.name or results[0], schedule)
+            case UnitKind.PRODUCT:
+                assert isinstance(first, OpNode)
+                return self.product(first, schedule)
+            case UnitKind.ROWS:
+                node = rows_block(unit, tensors, inputs, results, constants)
+                return self.launch(node, unit_name(unit, results[0]), schedule)
+            case UnitKind.FLAT:
+                name = self.kernel_name(unit_name(unit, results[0]))
+                kernel = flat_kernel(unit, tensors, inputs, results, constants, name, schedule)
+                return KernelLaunch(kernel, (*inputs, *results))
+
+    def launch(self, node: GraphDefinedNode, name: str, schedule: Schedule) -> KernelLaunch:
+        """Return the launch of a block graph's kernel."""
+        kernel = emit_block(node, name=self.kernel_name(name), schedule=schedule)
+        return KernelLaunch(kernel, (*node.operands, *(tensor.name for tensor in node.results)))
+
+    def product(self, node: OpNode, schedule: Schedule) -> ProgramStep:
+        """Return a product: the library's where it takes the types and strides, else a kernel."""
+        left, right, result = (self.graph.tensors[name] for name in (*node.operands, node.results[0].name))
+        if self.library:
+            try:
+                plan_matmul(left, right, result)
+            except EmitError:
+                pass  # a kernel of our own takes any strides and mixed types
+            else:
+                return LibraryMatmul(left.name, right.name, result.name)
+        launch = self.launch(product_block(node, self.graph.tensors), f"matmul_{result.name}", schedule)
+        return replace(launch, kernel=with_tensors(launch.kernel, (left, right, result)))
+
+
+def unit_name(unit: Unit, result: str) -> str:
+    """Return a name for a kernel of predefined operators: the first few, and what they make."""
+    return "_".join([*(node.op for node in unit.operators[:3]), result])
+
+
+def with_tensors(kernel: KernelSource, tensors: tuple[DeviceTensor, ...]) -> KernelSource:
+    """Return a kernel whose parameters are stated with these tensors (the same memory under other shapes)."""
+    parameters = tuple(
+        KernelParameter(name=parameter.name, tensor=tensor, is_output=parameter.is_output)
+        for parameter, tensor in zip(kernel.parameters, tensors, strict=True)
+    )
+    return replace(kernel, parameters=parameters)
+
+
+# -------------------------------------------------------------------------------------------------------------- buffers
+def step_tensors(step: ProgramStep) -> tuple[list[str], list[str]]:
+    """Return the buffers that a step reads and writes."""
+    if isinstance(step, LibraryMatmul):
+        return [step.left, step.right], [step.result]
+    pairs = list(zip(step.kernel.parameters, step.arguments, strict=True))
+    return [n for p, n in pairs if not p.is_output], [n for p, n in pairs if p.is_output]
+
+
+def buffer_bytes(tensor: DeviceTensor) -> int:
+    """Return the bytes between a tensor's first and last element, both counted."""
+    reach = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.strides, strict=True))
+    return (reach + 1) * tensor.dtype.nbytes
+
+
+def place_buffers(
+    graph: KernelGraph, steps: list[ProgramStep], outputs: list[str]
+) -> tuple[tuple[Buffer, ...], int]:
+    """Return every buffer, intermediates placed first-fit by lifetime, and the bytes of the workspace."""
+    known = dict(graph.tensors)
+    for step in steps:
+        if isinstance(step, KernelLaunch):
+            for parameter, name in zip(step.kernel.parameters, step.arguments, strict=True):
+                known.setdefault(name, replace(parameter.tensor, name=name))
+    uses: dict[str, list[int]] = {}
+    for number, step in enumerate(steps):
+        for name in (*step_tensors(step)[0], *step_tensors(step)[1]):
+            uses.setdefault(name, []).append(number)
+    inputs = [tensor.name for tensor in graph.inputs]
+    buffers: list[Buffer] = []
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
+    for name in dict.fromkeys([*inputs, *uses, *outputs]):
+        span = uses.get(name, [0])
+        role = "input" if name in inputs else "output" if name in outputs else "intermediate"
+        offset = None
+        if role == "intermediate":
+            size = -(-buffer_bytes(known[name]) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+            offset = 0
+            for low, high, first, last in sorted(placed):
+                if first <= span[-1] and span[0] <= last and low < offset + size and offset < high:
+                    offset = high
+            placed.append((offset, offset + size, span[0], span[-1]))
+        buffers.append(Buffer(name, known[name], role, span[0], span[-1], offset))
+    return tuple(buffers), max((end for _, end, _, _ in placed), default=0)
+
+
+def emit_program(
+    graph: KernelGraph, *, schedules: Mapping[str, Schedule] = NO_SCHEDULES, library: bool = True
+) -> EmittedProgram:
+    """Return a kernel graph as steps over buffers.
+
+    schedules: by the name of a kernel's first result; library: products of predefined operators by the vendor's library.
+    Raises: EmitError.
+    """
+    return ProgramEmitter(graph, schedules, library=library).run()
+
