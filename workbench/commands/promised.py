@@ -29,12 +29,6 @@ def _optimize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh", action="store_true")
 
 
-def _emit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="PROGRAM_OR_GRAPH_OR_RUN")
-    parser.add_argument("--arch", metavar="NAME")
-    parser.add_argument("-o", "--out", metavar="DIR")
-
-
 def _measure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs="?", metavar="PROGRAM")
     parser.add_argument("--all", action="store_true")
@@ -52,7 +46,6 @@ def _lab(parser: argparse.ArgumentParser) -> None:
 _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "search": _search,
     "optimize": _optimize,
-    "emit": _emit,
     "measure": _measure,
     "replay": _replay,
     "lab": _lab,

@@ -26,6 +26,8 @@ from workbench.errors import LaunchError
 from workbench.ugraph.kernel_graph import KernelGraph
 
 GUARD_BYTES = 512
+"""Bytes before and after every array that must stay as they are; 0 leaves them to a memory checker."""
+
 POISON = 0xFF  # every float type reads it as NaN
 
 
@@ -105,17 +107,17 @@ class _Guarded:
 
     def __init__(self, tensor: DeviceTensor, cupy: Any) -> None:
         self.tensor, self._runtime = tensor, cupy.cuda.runtime
-        self._elements = span(tensor)
-        self._host = np.empty(2 * GUARD_BYTES + self._elements * tensor.dtype.nbytes, np.uint8)
+        self._guard, self._nbytes = GUARD_BYTES, span(tensor) * tensor.dtype.nbytes
+        self._host = np.empty(2 * self._guard + self._nbytes, np.uint8)
         self._memory = cupy.cuda.alloc(self._host.nbytes)
 
     @property
     def pointer(self) -> int:
         """The address of the first element."""
-        return int(self._memory.ptr) + GUARD_BYTES
+        return int(self._memory.ptr) + self._guard
 
     def _elements_of(self, memory: Array) -> Array:
-        return memory[GUARD_BYTES:-GUARD_BYTES].view(storage_dtype(self.tensor.dtype))
+        return memory[self._guard : self._guard + self._nbytes].view(storage_dtype(self.tensor.dtype))
 
     def write(self, array: Array | None) -> None:
         """Poison everything, then store an array if one is given."""
@@ -138,7 +140,7 @@ class _Guarded:
         """Return whether all that is not an element still holds poison."""
         rest = memory.copy()
         bits = np.dtype(f"u{self.tensor.dtype.nbytes}")
-        laid_out(rest[GUARD_BYTES:-GUARD_BYTES].view(bits), self.tensor)[...] = np.iinfo(bits).max
+        laid_out(self._elements_of(rest).view(bits), self.tensor)[...] = np.iinfo(bits).max
         return bool((rest == POISON).all())
 
 

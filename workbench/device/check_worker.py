@@ -12,9 +12,11 @@ from enum import Enum
 
 from workbench.codegen.cuda.emitted import EmittedProgram
 from workbench.codegen.cuda.schedule import Schedule
+from workbench.core.dtypes import DType
 from workbench.device.architecture import architecture
 from workbench.device.check import CheckReport, check_executable
 from workbench.device.check_inputs import InputKind, make_cases
+from workbench.device.comparison import TOLERANCES
 from workbench.device.executable import DEFAULT_OPTIONS, CompileOptions, Executable, compile, compile_program
 from workbench.device.launch import load_cupy
 from workbench.device.worker import Outcome, Worker, run_in_workers
@@ -40,6 +42,7 @@ class CheckJob:
     device: str = "h200"
     seed: int = 0
     kinds: tuple[InputKind, ...] = tuple(InputKind)
+    tolerances: Mapping[DType, float] = field(default_factory=lambda: dict(TOLERANCES))
     options: CompileOptions = DEFAULT_OPTIONS
 
 
@@ -73,7 +76,7 @@ def run_check(job: CheckJob) -> CheckReport:
     """Emit, compile and check in this process. Raises: what they raise."""
     executable = build(job)
     cases = make_cases(job.reference or job.graph, [job.graph], seed=job.seed, kinds=job.kinds, namespace=load_cupy())
-    return check_executable(executable, job.reference, cases=cases)
+    return check_executable(executable, job.reference, cases=cases, tolerances=job.tolerances)
 
 
 def judge(outcome: Outcome[CheckReport]) -> CheckOutcome:

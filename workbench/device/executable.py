@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.codegen.cuda.emitted import EmittedProgram, LibraryMatmul
+from workbench.codegen.cuda.export import export_program
+from workbench.codegen.cuda.kernel_level import emit_program
 from workbench.codegen.cuda.launch_shape import LaunchShape
 from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE, Schedule
 from workbench.core.tensors import DeviceTensor
@@ -94,8 +96,6 @@ def compile(
     our own. No GPU is needed until the first call.
     Raises: UnknownNameError; EmitError for what the emitter does not claim; KernelCompileError.
     """
-    from workbench.codegen.cuda.kernel_level import emit_program
-
     target = architecture(device)
     chosen = for_architecture(graph, schedules or {}, target)
     program = emit_program(graph, schedules=chosen, library=library)
@@ -146,7 +146,7 @@ class Executable:
     ) -> None:
         """Keep what was compiled; nothing is loaded yet."""
         self.graph, self.program, self.arch = graph, program, arch
-        self._compiled = dict(compiled)
+        self.compiled = dict(compiled)
         self._loaded: DeviceProgram | None = None
         self._host: list[HostCopy] = []
         self._kept: dict[ArrayKind, list[Any]] = {}
@@ -167,7 +167,7 @@ class Executable:
         """The kernels in order of launch, with what each needs."""
         reports = []
         for kernel in self.program.kernels:
-            compiled = self._compiled[kernel.name]
+            compiled = self.compiled[kernel.name]
             usage = compiled.usage(kernel.launch.kernel)
             reports.append(
                 KernelReport(
@@ -212,7 +212,7 @@ class Executable:
     def load(self) -> DeviceProgram:
         """Return the program on the current device, loaded at the first call. Raises: LaunchError."""
         if self._loaded is None:
-            self._loaded = DeviceProgram(self.program, self._compiled)
+            self._loaded = DeviceProgram(self.program, self.compiled)
         return self._loaded
 
     def __call__(self, *arrays: Any, out: Any = None, reuse: bool = False, stream: Any = None) -> Any:
@@ -249,8 +249,6 @@ class Executable:
 
         certificate: what is known of the program's correctness, kept in the description. Raises: OSError, EmitError.
         """
-        from workbench.codegen.cuda.export import export_program
-
         resources = {report.name: report for report in self.kernels}
         needs: dict[str, dict[str, object]] = {
             name: {"registers": report.registers, "spills": report.spills, "shared_bytes": report.shared_bytes}

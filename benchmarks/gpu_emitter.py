@@ -1,0 +1,541 @@
+"""The emitter on a GPU: every known good µGraph, Mirage's graphs, awkward sizes and random graphs compiled, run, compared.
+
+    python benchmarks/gpu_emitter.py [--parts A,B] [--budget SECONDS] [--out FILE.json] [--commit HASH] [--mirage FOLDER]
+
+Parts, in this order: `known_good`, `unfused`, `sizes`, `mirage` (103 graphs), `random` (240 graphs) are compiled in
+parallel, then checked in worker processes; `pytest` runs the tests of tests/gpu for arrays, faults and exports; `sanitize`
+runs memcheck and racecheck; `compile` takes compile times; `timing` and `speed` take kernel times, last and alone. Needs
+NumPy, CuPy, pytest and torch where it is installed. Exit status 1 if anything failed.
+
+The file is one JSON object, described in data/records/README.md. Long because every part is told in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "4")
+
+import numpy as np  # noqa: E402
+
+from benchmarks import gpu_smoke  # noqa: E402
+from benchmarks.gpu_jobs import Built, build_case, build_random, check_before  # noqa: E402
+from benchmarks.gpu_timing import input_sets, maker_of, time_makers  # noqa: E402
+from tests.gpu import cases as gpu_cases  # noqa: E402
+from tests.gpu.cases import GpuCase  # noqa: E402
+from tests.gpu.random_graphs import KINDS, recipes  # noqa: E402
+from workbench import programs  # noqa: E402
+from workbench.codegen.cuda.kernel import emit_block  # noqa: E402
+from workbench.codegen.cuda.schedule import Schedule  # noqa: E402
+from workbench.device import check as check_module  # noqa: E402
+from workbench.device.check import check_executable  # noqa: E402
+from workbench.device.check_inputs import make_cases  # noqa: E402
+from workbench.device.check_worker import CheckJob, Finding, build, judge  # noqa: E402
+from workbench.device.compile import CompileRequest, compile_request  # noqa: E402
+from workbench.device.compile_many import compile_many  # noqa: E402
+from workbench.device.executable import Executable  # noqa: E402
+from workbench.device.launch import load_cupy  # noqa: E402
+from workbench.device.worker import run_in_workers  # noqa: E402
+from workbench.errors import EmitError, KernelCompileError, WorkbenchError  # noqa: E402
+from workbench.ugraph.builder import KernelBuilder  # noqa: E402
+from workbench.ugraph.kernel_graph import KernelGraph  # noqa: E402
+
+RANDOM_GRAPHS = 240
+GPU_WORKERS = 4
+CHECK_S, COMPILE_S = 60.0, 60.0
+COLD_LIMIT_S, WARM_LIMIT_S, VARIANTS, VARIANTS_LIMIT_S = 0.5, 0.02, 100, 10.0
+HAND_WRITTEN_RATIO = 1.1
+PYTEST_FILES = ("test_executable.py", "test_faults.py", "test_export.py", "test_intrinsics.py")
+SANITIZERS = ("memcheck", "racecheck")
+
+
+class Report:
+    """Rows by part, printed as they come."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.parts: dict[str, list[dict[str, Any]]] = {}
+        self.seconds: dict[str, float] = {}
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return self.deadline - time.time()
+
+    def row(self, part: str, name: str, status: str, reason: str = "", **numbers: Any) -> None:
+        """Keep and print a row; status: passed, failed, refused, not run."""
+        self.parts.setdefault(part, []).append({"name": name, "status": status, "reason": reason, **numbers})
+        shown = " ".join(
+            f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+            for key, value in numbers.items()
+            if not isinstance(value, list | dict)
+        )
+        mark = {"passed": "ok  ", "failed": "FAIL", "refused": "ref ", "not run": "--  "}[status]
+        print(f"{mark} {part}: {name} {shown} {reason[:300]}", flush=True)
+
+    def count(self, part: str, status: str) -> int:
+        """Return the number of rows of a status."""
+        return sum(row["status"] == status for row in self.parts.get(part, []))
+
+
+# ------------------------------------------------------------------------------------------------- compile, then check
+def build_all(report: Report, part: str, built: Iterable[Built]) -> list[Built]:
+    """Tell of each kernel that spills or lacks tensor cores, and of each refusal; return what can run."""
+    good = []
+    for one in built:
+        if one.refusal:
+            report.row(part, one.case.label, "refused", one.refusal, **one.features)
+            continue
+        without = [row["kernel"] for row in one.kernels if row["products"] and not row["tensor_cores"]]
+        if without:
+            report.row(part, one.case.label, "failed", f"no tensor-core instruction in {', '.join(without)}")
+        good.append(one)
+    return good
+
+
+def outcomes_of(
+    function: Callable[[Any], Any], items: Sequence[Any], labels: Sequence[str], report: Report, part: str
+) -> list[Any]:
+    """Return what the workers made of the items; what did not end is a failure."""
+    results = []
+    outcomes = run_in_workers(function, items, workers=os.cpu_count() or 1, timeout_s=COMPILE_S)
+    for label, outcome in zip(labels, outcomes, strict=True):
+        if outcome.value is not None:
+            results.append(outcome.value)
+        else:
+            report.row(part, label, "failed", f"while compiling: {outcome.kind}: {outcome.reason}")
+    return results
+
+
+def check_all(report: Report, part: str, built: Sequence[Built]) -> list[Built]:
+    """Check what was built, in worker processes; return what is right."""
+    items = [(one.case, report.deadline) for one in built]
+    outcomes = run_in_workers(check_before, items, workers=GPU_WORKERS, timeout_s=CHECK_S)
+    right = []
+    for one, outcome in zip(built, outcomes, strict=True):
+        needs = {
+            "spills": max((row["spills"] for row in one.kernels), default=0),
+            "registers": max((row["registers"] for row in one.kernels), default=0),
+        }
+        if outcome.is_done and outcome.value is None:
+            report.row(part, one.case.label, "not run", "the time budget was spent")
+            continue
+        verdict = judge(outcome)  # type: ignore[arg-type]  # None was told apart above
+        error = verdict.report.relative_error if verdict.report is not None else float("nan")
+        statuses = {Finding.RIGHT: "passed", Finding.REFUSED: "refused"}
+        status = statuses.get(verdict.finding, "failed")
+        reason = f"{verdict.finding.value}: {verdict.reason}" if verdict.reason else ""
+        report.row(part, one.case.label, status, reason, relative_error=error, **needs, **one.features)
+        if verdict.finding is Finding.RIGHT:
+            right.append(one)
+    return right
+
+
+def run_cases(report: Report, part: str, cases: Sequence[GpuCase]) -> list[Built]:
+    """Compile in parallel, then check."""
+    built = outcomes_of(build_case, cases, [case.label for case in cases], report, part)
+    return check_all(report, part, build_all(report, part, built))
+
+
+def run_random(report: Report, part: str, seed: int) -> None:
+    """Make, compile and check random graphs, and hold the quotas."""
+    chosen = recipes(RANDOM_GRAPHS)
+    labels = [f"random {recipe.number}" for recipe in chosen]
+    built = outcomes_of(build_random, [(recipe, seed) for recipe in chosen], labels, report, part)
+    check_all(report, part, build_all(report, part, built))
+    found = [one.features for one in built]
+    kinds = Counter(kind for one in found for kind in one["accumulators"])
+    quotas = {
+        "graphs": (len(found), 200),
+        "with a product in the loop": (sum(one["products"] >= 1 for one in found), 100),
+        "with two": (sum(one["products"] >= 2 for one in found), 50),
+        "ragged": (sum(one["ragged"] for one in found), 50),
+        **{f"accumulator {kind.value}": (kinds[kind.value], 10) for kind in KINDS},
+    }
+    for name, (count, least) in quotas.items():
+        report.row(part, f"quota: {name}", "passed" if count >= least else "failed", count=count, least=least)
+
+
+# --------------------------------------------------------------------------------------------------- tests, sanitizers
+def run_pytest(report: Report, part: str) -> None:
+    """Run the tests of tests/gpu that are about arrays, faults, exports and intrinsics."""
+    with tempfile.TemporaryDirectory() as scratch:
+        results = Path(scratch) / "results.xml"
+        files = [str(REPOSITORY / "tests" / "gpu" / name) for name in PYTEST_FILES]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={results}", *files]
+        environment = {**os.environ, "WORKBENCH_REQUIRE_GPU": "1"}
+        try:
+            subprocess.run(
+                command,
+                cwd=REPOSITORY,
+                env=environment,
+                capture_output=True,
+                timeout=max(report.left_s, 1),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            report.row(part, "tests/gpu", "failed", "not ended within the time budget")
+        if not results.is_file():
+            report.row(part, "tests/gpu", "failed", "pytest wrote no results")
+            return
+        for test in ElementTree.parse(results).getroot().iter("testcase"):
+            problem = next((child for child in test if child.tag in ("failure", "error")), None)
+            skipped = next((child for child in test if child.tag == "skipped"), None)
+            name = f"{test.get('classname', '').rpartition('.')[2]}::{test.get('name')}"
+            if problem is not None:
+                report.row(part, name, "failed", (problem.get("message") or "") + (problem.text or "")[-800:])
+            elif skipped is not None:
+                report.row(part, name, "not run", skipped.get("message") or "skipped")
+            else:
+                report.row(part, name, "passed")
+
+
+def sanitizer() -> str | None:
+    """Return where compute-sanitizer is."""
+    places = ["/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", *os.environ.get("PATH", "").split(os.pathsep)]
+    return shutil.which("compute-sanitizer", path=os.pathsep.join(places))
+
+
+def run_sanitizers(report: Report, part: str) -> None:
+    """Run the known good kernels at small sizes under memcheck and racecheck, one process for each tool."""
+    tool = sanitizer()
+    for name in SANITIZERS:
+        if tool is None:
+            report.row(part, name, "not run", "compute-sanitizer is not installed")
+            continue
+        command = [tool, "--tool", name, "--error-exitcode", "9", "--print-limit", "5"]
+        command += [sys.executable, str(Path(__file__).resolve()), "--sanitized"]
+        started = time.time()
+        try:
+            ran = subprocess.run(
+                command, cwd=REPOSITORY, capture_output=True, text=True, timeout=max(report.left_s, 1), check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            done = (error.stdout or b"").decode(errors="replace").count("\nright ")
+            report.row(part, name, "failed", f"not ended within the time budget; {done} kernels were clean so far")
+            continue
+        right = [line for line in ran.stdout.splitlines() if line.startswith("right ")]
+        wrong = [line for line in ran.stdout.splitlines() if line.startswith("wrong ")]
+        summary = [line for line in ran.stdout.splitlines() if "SUMMARY" in line]
+        good = ran.returncode == 0 and right and not wrong
+        told = " ".join(wrong + summary) if good else " ".join(wrong + summary) + ran.stdout[-1500:] + ran.stderr[-500:]
+        status = "passed" if good else "failed"
+        report.row(part, name, status, told, graphs=len(right), seconds=time.time() - started)
+
+
+def sanitized() -> int:
+    """Check the known good graphs at small sizes; what runs under a sanitizer: exact allocations, references by NumPy."""
+    cupy = load_cupy()
+    cupy.cuda.set_allocator(None)
+    check_module.GUARD_BYTES = 0
+    bad = 0
+    for case in gpu_cases.small_cases():
+        job = case.job
+        assert job.reference is not None
+        try:
+            report = check_executable(build(job), cases=make_cases(job.reference, [job.graph]))
+        except WorkbenchError as error:
+            print(f"wrong {case.label}: {error}", flush=True)
+            bad = 1
+            continue
+        bad |= not report.is_right
+        print(f"{'right' if report.is_right else 'wrong'} {case.label} {report.reason}", flush=True)
+    return bad
+
+
+# -------------------------------------------------------------------------------------------------------------- times
+def run_compile_times(report: Report, part: str, built: Sequence[Built]) -> None:
+    """Compile each known good kernel once more, cold and warm, in this process; then 100 variants side by side."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        compile_request(CompileRequest(source='extern "C" __global__ void k() {}'), folder)
+        seen: set[str] = set()
+        for one in built:
+            for kernel in build(one.case.job).program.kernels:
+                if kernel.source in seen or report.left_s < 5:
+                    continue
+                seen.add(kernel.source)
+                request = CompileRequest(source=kernel.source)
+                cold, warm = compile_request(request, folder, use_cache=False), compile_request(request, folder)
+                good = cold.compile_s < COLD_LIMIT_S and warm.load_s < WARM_LIMIT_S and cold.spills == 0
+                report.row(
+                    part, f"{one.case.label}: {kernel.name}", "passed" if good else "failed",
+                    cold_s=cold.compile_s, warm_s=warm.load_s, registers=cold.registers, spills=cold.spills,
+                )  # fmt: skip
+        requests = variant_requests()
+        started = time.perf_counter()
+        results = compile_many(requests, cache_folder=folder / "variants")
+        seconds = time.perf_counter() - started
+        refused = sum(isinstance(result, KernelCompileError) for result in results)
+        good = len(requests) == VARIANTS and seconds < VARIANTS_LIMIT_S and not refused
+        name = f"{len(requests)} schedule variants of RMSNorm+Linear on {os.cpu_count()} cores"
+        report.row(part, name, "passed" if good else "failed", seconds=seconds, refused=refused)
+
+
+def variant_requests() -> list[CompileRequest]:
+    """Return 100 different kernels of one structure: RMSNorm+Linear under other schedules."""
+    graph = programs.known_good("rms_norm_linear")[0]
+    (node,) = graph.graph_defined
+    sources: dict[str, None] = {}
+    for fast, threads, stages, cluster in itertools.product(
+        (None, False), (64, 128, 256, 512, 32), (2, 3, 4, 5, 6, 8), (1, 2, 4, 8)
+    ):
+        if len(sources) == VARIANTS:
+            break
+        try:
+            schedule = Schedule(threads=threads, stages=stages, cluster=cluster, fast_math=fast)
+            sources[emit_block(node, schedule=schedule).source] = None
+        except EmitError:
+            continue
+    return [CompileRequest(source=source) for source in sources]
+
+
+def run_timing(report: Report, part: str, right: Sequence[Built]) -> None:
+    """Time the known good graphs of the speed table's rows, cold and warm, beside its best peers (taken elsewhere)."""
+    cupy = load_cupy()
+    by_hash = {one.case.job.graph.hash: one for one in right}
+    ratios = []
+    for target in gpu_cases.TARGET_ROWS:
+        if report.left_s < 10:
+            report.row(part, target.label, "not run", "the time budget was spent")
+            continue
+        graphs = programs.known_good(target.program, **target.sizes)  # type: ignore[arg-type]
+        candidates = {
+            f"known good {number}": build(CheckJob(graph=graph))
+            for number, graph in enumerate(graphs)
+            if graph.hash in by_hash
+        }
+        if not candidates:
+            report.row(part, target.label, "failed", "no known good graph of this row was right")
+            continue
+        sets = input_sets(next(iter(candidates.values())), cupy)
+        times = time_makers({name: maker_of(made) for name, made in candidates.items()}, sets, cupy)
+        best = min(cold for cold, _ in times.values())
+        ratios.append(target.best_peer_us / best)
+        report.row(
+            part, target.label, "passed", cold_us=best, warm_us=min(warm for _, warm in times.values()),
+            best_peer_us=target.best_peer_us, ratio=ratios[-1], target_us=target.target_us, floor_us=target.floor_us,
+            times={name: list(pair) for name, pair in times.items()},
+        )  # fmt: skip
+        del sets
+        cupy.get_default_memory_pool().free_all_blocks()
+    if ratios:
+        print(f"     {part}: geometric mean of ratios {statistics.geometric_mean(ratios):.3f}, peers of another run")
+
+
+def cluster_graph(columns: int, depth: int, cluster: int) -> KernelGraph:
+    """Return RMSNorm+Linear 16x4096 -> 4096 without gain, with a cluster that shares the loop."""
+    kernel = KernelBuilder("rms_norm_linear")
+    x, w = kernel.input("X", (16, 4096)), kernel.input("W", (4096, 4096))
+    block = kernel.block(x, w, grid=(4096 // columns,), loop=4096 // depth, cluster=(cluster,))
+    a, b = block.load(x, fmap=1), block.load(w, imap=(1,), fmap=0)
+    block.save(block.accumulate(a @ b) / block.accumulate(a, "rms", eps=1e-6), omap=(1,))
+    kernel.output(*block.finish(name="rms_norm_linear"))
+    return kernel.build()
+
+
+def run_speed(report: Report, part: str) -> None:
+    """Time RMSNorm+Linear 16x4096x4096 with a cluster from the emitter beside the hand-written kernel, in one run."""
+    cupy = load_cupy()
+    reference = programs.get("rms_norm_linear", "mirage", batch=16, hidden=4096, out=4096)  # type: ignore[arg-type]
+    jobs = {}
+    for columns, depth, cluster, stages in itertools.product((32, 64, 128), (128, 256), (2, 4), (3, 4, 6)):
+        graph = cluster_graph(columns, depth, cluster)
+        name = graph.nodes[0].results[0].name
+        jobs[f"{columns} wide, {depth} deep, cluster {cluster}, {stages} stages"] = CheckJob(
+            graph=graph, schedules={name: Schedule(stages=stages, threads=128)}
+        )
+    made = run_in_workers(
+        build_case, [GpuCase(name, job) for name, job in jobs.items()], workers=os.cpu_count() or 1, timeout_s=COMPILE_S
+    )
+    candidates: dict[str, Executable] = {}
+    for (name, job), outcome in zip(jobs.items(), made, strict=True):
+        if outcome.value is None or outcome.value.refusal:
+            report.row(part, name, "refused", outcome.value.refusal if outcome.value is not None else outcome.reason)
+            continue
+        candidates[name] = build(job)
+    sources = make_cases(reference, seed=1)
+    for name in list(candidates):
+        found = check_executable(candidates[name], cases=sources)
+        if not found.is_right:
+            report.row(part, name, "failed", found.reason)
+            del candidates[name]
+    shape = {"K_": 4096, "N_": 4096, "M_": 16, "S_": 2, "BN_": 64, "BK_": 256, "ST_": 4}
+    hand = {name: kernel for name, (_, kernel) in gpu_smoke.rms_kernels(shape).items()}
+    makers = {
+        f"by hand ({name})": (
+            lambda inputs, outputs, stream, kernel=kernel: kernel.prepare(*inputs, *outputs, 1e-6, stream=stream)
+        )
+        for name, kernel in hand.items()
+    }
+    makers |= {name: maker_of(made) for name, made in candidates.items()}
+    sets = input_sets(next(iter(candidates.values())), cupy)
+    times = time_makers(makers, sets, cupy, rounds=2)
+    original = times["by hand (rms_linear)"][0]
+    for name, (cold, warm) in sorted(times.items(), key=lambda item: item[1]):
+        report.row(part, name, "passed", cold_us=cold, warm_us=warm, ratio_to_hand=cold / original)
+    best = min(times[name][0] for name in candidates)
+    status = "passed" if best <= HAND_WRITTEN_RATIO * original else "failed"
+    report.row(part, "best emitted against by hand", status, cold_us=best, hand_us=original, ratio=best / original)
+
+
+# --------------------------------------------------------------------------------------------------------------- main
+def provenance(commit: str) -> dict[str, Any]:
+    """Return date, commit, GPU, driver, versions, clocks as found."""
+    cupy = load_cupy()
+    query = "name,driver_version,clocks.sm,clocks.mem,temperature.gpu"
+    ran = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    found = [field.strip() for field in ran.stdout.splitlines()[0].split(",")] if ran.stdout else [""] * 5
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    versions = {"python": platform.python_version(), "numpy": np.__version__, "cupy": cupy.__version__}
+    versions["cuda_runtime"] = str(cupy.cuda.runtime.runtimeGetVersion())
+    versions["nvrtc"] = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
+    try:
+        import torch
+
+        versions["torch"] = torch.__version__
+    except ImportError:
+        pass
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit or git.stdout.strip() or "unknown",
+        "gpu": found[0],
+        "driver": found[1],
+        "clocks_as_found": {"sm": found[2], "memory": found[3]},
+        "temperature_c": found[4],
+        "cores": os.cpu_count(),
+        "versions": versions,
+    }
+
+
+PARTS = ("known_good", "unfused", "sizes", "mirage", "random", "pytest", "sanitize", "compile", "timing", "speed")
+
+
+def run_part(report: Report, part: str, options: argparse.Namespace, kept: dict[str, list[Built]]) -> None:
+    """Run one part."""
+    match part:
+        case "known_good":
+            kept[part] = run_cases(report, part, gpu_cases.known_good_cases())
+        case "unfused":
+            run_cases(report, part, gpu_cases.unfused_cases())
+        case "sizes":
+            run_cases(report, part, gpu_cases.size_cases())
+        case "mirage":
+            if options.mirage.is_dir():
+                run_cases(report, part, gpu_cases.mirage_cases(options.mirage))
+            else:
+                report.row(part, "files", "not run", f"no folder {options.mirage}")
+        case "random":
+            run_random(report, part, options.seed)
+        case "pytest":
+            run_pytest(report, part)
+        case "sanitize":
+            run_sanitizers(report, part)
+        case "compile" | "timing":
+            if "known_good" not in kept:  # not checked in this run: what is timed is checked first
+                kept["known_good"] = run_cases(report, "known_good", gpu_cases.known_good_cases())
+            (run_compile_times if part == "compile" else run_timing)(report, part, kept["known_good"])
+        case "speed":
+            run_speed(report, part)
+
+
+def main() -> int:
+    """Run the parts; return 1 if something failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default=",".join(PARTS), help="comma-separated; default all")
+    parser.add_argument("--budget", type=float, default=540.0, help="seconds for everything (default 540)")
+    parser.add_argument("--out", type=Path, help="write all results as JSON")
+    parser.add_argument("--commit", default="", help="the commit that is tested, where there is no git")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mirage", type=Path, default=REPOSITORY / "carry" / "mirage_mugraphs")
+    parser.add_argument("--sanitized", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.sanitized:
+        return sanitized()
+    wanted = options.parts.split(",")
+    if unknown := set(wanted) - set(PARTS):
+        parser.error(f"unknown parts {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    told = provenance(options.commit)
+    print(json.dumps(told), flush=True)
+    report = Report(time.time() + options.budget)
+    kept: dict[str, list[Built]] = {}
+    for part in PARTS:
+        if part not in wanted:
+            continue
+        started = time.time()
+        if report.left_s <= 0:
+            report.row(part, "all", "not run", "the time budget was spent")
+            continue
+        try:
+            run_part(report, part, options, kept)
+        except Exception as error:  # one part that breaks leaves the others their turn
+            report.row(part, "the part itself", "failed", f"{type(error).__name__}: {error}")
+            sys.excepthook(type(error), error, error.__traceback__)
+        report.seconds[part] = time.time() - started
+        if options.out:
+            write(options.out, told, report, options.seed)
+    return summarize(report)
+
+
+def write(path: Path, told: dict[str, Any], report: Report, seed: int) -> None:
+    """Write what there is so far."""
+    statuses = ("passed", "failed", "refused", "not run")
+    totals = {status: sum(report.count(part, status) for part in report.parts) for status in statuses}
+    parts = {
+        part: {
+            **{status.replace(" ", "_"): report.count(part, status) for status in statuses},
+            "seconds": report.seconds.get(part, 0.0),
+            "rows": rows,
+        }
+        for part, rows in report.parts.items()
+    }
+    document = {"schema": "mugraph-workbench/gpu-tests", "version": 1, **told, "seed": seed}
+    document |= {status.replace(" ", "_"): total for status, total in totals.items()}
+    document["parts"] = parts
+    path.write_text(json.dumps(nulled(document), indent=1) + "\n", encoding="utf-8")
+
+
+def nulled(value: Any) -> Any:
+    """Return the value with numbers that JSON lacks as null."""
+    if isinstance(value, dict):
+        return {key: nulled(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [nulled(inner) for inner in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def summarize(report: Report) -> int:
+    """Print what failed and the counts; return the exit status."""
+    failed = [(part, row) for part, rows in report.parts.items() for row in rows if row["status"] == "failed"]
+    for part, row in failed:
+        print(f"  {part}: {row['name']}: {row['reason'][:400]}")
+    for part in report.parts:
+        counts = {status: report.count(part, status) for status in ("passed", "failed", "refused", "not run")}
+        print(
+            f"{part}: {', '.join(f'{n} {status}' for status, n in counts.items() if n)}, {report.seconds.get(part, 0):.0f} s"
+        )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
