@@ -68,7 +68,8 @@ def joint_reduction(
 ) -> tuple[KernelGraph, KernelGraph]:
     """Return a program and a candidate with small extents and counts, inputs and outputs of equal shapes in both.
 
-    Counts above 1 become 2 or 3, other extents above 1 become small, different primes where ties allow; 1 stays 1.
+    Counts above 1 become 2 or 3, other extents above 1 become small, different primes where ties allow; 1 stays 1. If
+    both graphs launch the same grids and loops, they still do.
     ragged: extents are then made one smaller wherever both graphs stay legal, so that counts no longer divide them.
     smallest: extents and counts are the least that ties allow, equal ones too: for what is exponential in the sizes.
     Raises: NotApplicableError when inputs or outputs differ in shape, when nothing small meets the ties, and, with
@@ -98,6 +99,7 @@ def _reduced(
         for left, right in zip(_interface(parts[0]), _interface(dimensions), strict=True):
             for run, other in zip(parts[0].values[left], dimensions.values[right], strict=True):
                 atoms.same(run, other)
+        _tie_launches(parts[0], dimensions)
     atoms.settle()
     powers = [(dimensions, recognize_counts(dimensions, roots=False)) for dimensions in parts]
     values = _small_values(atoms, powers, rng, smallest=smallest)
@@ -119,6 +121,22 @@ def _reduced(
 def _interface(dimensions: Dimensions) -> list[int]:
     inputs = range(len(dimensions.flow.graph.inputs))
     return [*inputs, *dimensions.flow.outputs]
+
+
+def _tie_launches(program: Dimensions, candidate: Dimensions) -> None:
+    """Tie the counts of two graphs that launch the same grids and loops, as before and after a rewriting of blocks.
+
+    What a block computes may depend on its counts (the root of a part of a sum); then only equal counts compare.
+    """
+    counts = [
+        [(node.block.grid_dims, node.block.forloop_range) for node in dimensions.flow.launches]
+        for dimensions in (program, candidate)
+    ]
+    if counts[0] == counts[1]:
+        for number in range(len(counts[0])):
+            mine, other = ((*side.grid[number], side.loop[number]) for side in (program, candidate))
+            for atom, tied in zip(mine, other, strict=True):
+                program.atoms.same((atom,), (tied,))
 
 
 def _check_interfaces(graphs: Sequence[KernelGraph]) -> None:

@@ -356,6 +356,21 @@ def test_saved_graphs_reduce_with_their_program(shared_data: Path, name: str) ->
         assert all((a > 1) == (b > 1) for a, b in zip(old, counts, strict=True))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_graph_and_its_rewriting_keep_equal_counts(seed: int) -> None:
+    """The sum of roots of parts depends on the number of parts; the expanded graph has as many."""
+    kernel = KernelBuilder()
+    x_in = kernel.input("X", (4, 24))
+    block = kernel.block(x_in, grid=(2,), loop=4)
+    x = block.load(x_in, imap=(0,), fmap=1)
+    block.save(block.accumulate(block.apply("rms", x)), omap=(0,))
+    kernel.output(*block.finish())
+    graph = kernel.build()
+    small, rewritten = joint_reduction(graph, expand(graph), np.random.default_rng(seed))
+    assert [node.block.forloop_range for node in (*small.graph_defined, *rewritten.graph_defined)] in ([2, 2], [3, 3])
+    assert difference(small, rewritten) < 1e-14
+
+
 @settings(max_examples=40)
 @given(kernel_graphs(Options(max_steps=5, blocks=False, operators=TAME)))
 def test_random_programs_reduce_with_their_expansion(graph: KernelGraph) -> None:
