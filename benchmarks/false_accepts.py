@@ -162,7 +162,7 @@ FAMILIES = (
         lambda x, a, b: op.gelu(x @ a) * (x @ b),
         lambda x, a, b: op.gelu(x @ b) * (x @ a),
         _GATED,
-        "p167",
+        "p1439",
     ),
 )
 

@@ -41,6 +41,7 @@ from workbench.verify.indices import (
     substitute,
     variable,
 )
+from workbench.verify.patterns import pattern_of
 
 A = TypeVar("A", bound=Atom)
 
@@ -108,7 +109,7 @@ class Forms:
         self, name: str, alternatives: tuple[Form, ...], place: Index | None = None, starts: tuple[int, ...] = ()
     ) -> Form:
         """Return one of several forms; a concatenation is the part that the place lies in, where that is known."""
-        if len({alternative.number for alternative in alternatives}) == 1 and place is None:
+        if len({alternative.number for alternative in alternatives}) == 1:
             return alternatives[0]
         if place is not None:
             for number, start in enumerate(starts):
@@ -284,7 +285,8 @@ class Forms:
         ((monomial, c),) = body.terms
         if len(monomial) == 1 and isinstance(monomial[0][0], Sum) and monomial[0][1] == 1:
             inner = monomial[0][0]
-            for rewritten in (self._loop_and_tile(var, inner, limits), self._exchanged(var, inner, limits)):
+            for rewrite in (self._loop_and_tile, self._exchanged, self._ordered):
+                rewritten = rewrite(var, inner, limits)
                 if rewritten is not None:
                     return self.scale(rewritten, c)
         return self.scale(self._closed(var, self.form({monomial: Fraction(1)}), limits), c)
@@ -343,6 +345,23 @@ class Forms:
         return self.scale(
             self.sum_over(opened, self.mul(self.substitute(self._joined(outside), values), summed), theirs), c
         )
+
+    def _ordered(self, outer: Var, inner: Sum, outer_limits: Limits) -> Form | None:
+        """Return a double sum of which no part depends on one variable alone, in the canonical order of both.
+
+        The longer one is outside; of equally long ones the order whose pattern comes first.
+        """
+        if outer_limits or inner.limits or outer.extent > inner.var.extent:
+            return None
+        opened = Var("open", _REOPENED + inner.var.number, inner.var.extent)
+        body = self.substitute(inner.body, {inner.var: variable(opened)})
+        if outer.extent < inner.var.extent:
+            return self.sum_over(opened, self.sum_over(outer, body))
+        orders = (
+            self._closed(outer, self._closed(opened, body, ()), ()),
+            self._closed(opened, self._closed(outer, body, ()), ()),
+        )
+        return min(orders, key=lambda form: repr(pattern_of(form).key))
 
     # --------------------------------------------------------------------------------------------------- substitution
     def substitute(self, form: Form, values: Mapping[Var, Index]) -> Form:

@@ -16,6 +16,7 @@ from typing import assert_never
 import numpy as np
 import numpy.typing as npt
 
+from workbench.core.shapes import Shape
 from workbench.domains.power_table import PowerTable
 from workbench.domains.random_function import random_function
 from workbench.domains.residues import Modulus, Residues
@@ -46,7 +47,7 @@ class Point:
     changed: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     exponents: Point | None = None
     powers: PowerTable | None = None
-    _known: dict[int, Residues] = field(default_factory=dict)
+    _known: dict[AnyAtom, Residues] = field(default_factory=dict)
 
     def value(self, form: Form) -> int:
         """Return the value. Raises: NoMeaningError; NotApplicableError for exponentials, pieces, and too large sums."""
@@ -56,6 +57,12 @@ class Point:
         """Return the point that differs in one input element."""
         changed = {**self.changed, (tensor, index): value}
         return Point(self.modulus, self.seed, dict(self.fixed), changed, self.exponents, self.powers)
+
+    def input_values(self, tensor: int, shape: Shape) -> Residues:
+        """Return all elements of an input at this point."""
+        places = [axis.astype(np.int64) for axis in np.indices(shape)]
+        values: Residues = self._values(tensor, places).reshape(shape)
+        return values
 
     def place(self, index: Index) -> int:
         """Return the value of an index without bound variables."""
@@ -86,9 +93,9 @@ class Point:
 
     def _atom(self, atom: AnyAtom, bound: Mapping[Var, Integers], rank: int) -> Residues:
         if not atom.variables & bound.keys():
-            if atom.number not in self._known:
-                self._known[atom.number] = self._computed(atom, {}, 0)
-            return self._known[atom.number].reshape((1,) * max(rank, 1))
+            if atom not in self._known:
+                self._known[atom] = self._computed(atom, {}, 0)
+            return self._known[atom].reshape((1,) * max(rank, 1))
         return self._computed(atom, bound, rank)
 
     def _computed(self, atom: AnyAtom, bound: Mapping[Var, Integers], rank: int) -> Residues:
@@ -135,12 +142,12 @@ class Point:
                 assert_never(atom)
 
     def _element(self, atom: Element, bound: Mapping[Var, Integers], rank: int) -> Residues:
-        places = [self._index(index, bound, rank) for index in atom.index]
-        values = random_function(
-            [*places, np.zeros(1, dtype=np.int64)], self._key(f"input {atom.tensor}"), self.modulus
-        )
+        return self._values(atom.tensor, [self._index(index, bound, rank) for index in atom.index])
+
+    def _values(self, number: int, places: list[Integers]) -> Residues:
+        values = random_function([*places, np.zeros(1, dtype=np.int64)], self._key(f"input {number}"), self.modulus)
         for (tensor, index), value in self.changed.items():
-            if tensor == atom.tensor:
+            if tensor == number:
                 here = np.ones(values.shape, dtype=bool)
                 for place, wanted in zip(places, index, strict=True):
                     here = here & (place == wanted)

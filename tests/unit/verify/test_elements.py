@@ -1,0 +1,193 @@
+"""Forms of programs against the interpreter: both computed at the same random point of a field pair, roots and exp included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench import programs
+from workbench.core.shapes import Shape
+from workbench.domains.field_pairs import field_pair
+from workbench.domains.finite_field import FieldArithmetic, FieldValue
+from workbench.domains.power_table import PowerTable
+from workbench.domains.residues import Modulus
+from workbench.errors import NotApplicableError
+from workbench.interpret.field import FieldDomain, FieldPoint, evaluate_in_field
+from workbench.ops.registry import operators
+from workbench.ops.spec import Opaque
+from workbench.programs.registry import parameters
+from workbench.ugraph import value as op
+from workbench.ugraph.builder import KernelBuilder
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.tracing import trace
+from workbench.verify.element_rules import ELEMENTWISE, RULES
+from workbench.verify.elements import elements_of, have_equal_forms
+from workbench.verify.form_atoms import Choice
+from workbench.verify.forms import Forms
+from workbench.verify.indices import Var
+from workbench.verify.points import NoMeaningError, Point
+
+PAIR = field_pair("w31")
+MODULUS_P, MODULUS_Q = Modulus(PAIR.p), Modulus(PAIR.q)
+
+
+def compare(graph: KernelGraph, seed: int, samples: int = 4) -> int:
+    """Return at how many elements form and interpreter were compared (they agreed); 0 if no root existed at the point."""
+    rng = np.random.default_rng(seed)
+    omega = PAIR.random_omega(rng)
+    forms = Forms()
+    elements = elements_of(graph, forms)
+    powers = PowerTable(omega, PAIR.q, MODULUS_P)
+    bare = {"p": Point(MODULUS_P, seed), "q": Point(MODULUS_Q, seed + 500)}
+    inputs = [
+        FieldPoint(
+            FieldValue(*(bare[side].input_values(number, tensor.shape) for side in ("p", "q"))),
+            rng.standard_normal(tensor.shape),
+        )
+        for number, tensor in enumerate(graph.inputs)
+    ]
+    outputs = evaluate_in_field(graph, inputs, FieldDomain(FieldArithmetic(PAIR, omega)))
+    compared = 0
+    for output, form, shape, has_q in zip(outputs, elements.outputs, elements.shapes, elements.has_q, strict=True):
+        assert output.residues.shape == shape
+        assert (output.residues.q is not None) == has_q
+        for _ in range(samples):
+            index = tuple(int(rng.integers(extent)) for extent in shape)
+            fixed = {Var("free", axis, extent): i for axis, (i, extent) in enumerate(zip(index, shape, strict=True))}
+            point = Point(
+                MODULUS_P, seed, dict(fixed), exponents=Point(MODULUS_Q, seed + 500, dict(fixed)), powers=powers
+            )
+            try:
+                found = point.value(form)
+            except NoMeaningError:
+                continue
+            assert found == int(output.residues.p[index]), (graph, index)
+            compared += 1
+    return compared
+
+
+SIZES = {"batch": 3, "heads": 2, "rows": 3, "head_dim": 4, "context": 10, "hidden": 6, "out": 10, "inner": 9, "rank": 4}
+
+
+def small(name: str, style: str) -> list[KernelGraph]:
+    """Return a program and its hand-written µGraphs at sizes that no tile divides."""
+    sizes: dict[str, Any] = {parameter.name: SIZES.get(parameter.name, 4) for parameter in parameters(name)}
+    if "norm" in name and "context" in sizes:  # every key has a root, and all of them must exist
+        sizes |= {"rows": 1, "context": 3}
+    return [programs.get(name, style=style, **sizes), *programs.known_good(name, style=style, **sizes)]
+
+
+@pytest.mark.parametrize("style", ["standard", "mirage"])
+@pytest.mark.parametrize("name", programs.names())
+def test_forms_of_programs_and_their_tiled_graphs_are_what_the_interpreter_computes(name: str, style: str) -> None:
+    for graph in small(name, style):
+        needs_roots = any(part in name for part in ("norm", "ntrans"))
+        compared = sum(compare(graph, seed) for seed in range(16 if needs_roots else 4))
+        assert compared >= (1 if needs_roots else 16), graph
+
+
+@pytest.mark.parametrize("style", ["standard", "mirage"])
+@pytest.mark.parametrize("name", programs.names())
+def test_the_hand_written_graphs_have_the_form_of_their_program_at_true_sizes(name: str, style: str) -> None:
+    program = programs.get(name, style=style)
+    for graph in programs.known_good(name, style=style):
+        assert have_equal_forms(program, graph)
+
+
+MOVES: dict[str, tuple[Callable[..., op.Value], dict[str, Shape]]] = {
+    "strided sum": (lambda x: op.sum_to_columns(op.square(x), 3), {"x": (2, 12)}),
+    "strided sum of a reshape": (lambda x: op.sum_to_columns(op.reshape(x, (3, 8)), 4), {"x": (4, 6)}),
+    "regrouping reshape": (lambda x: op.reshape(op.transpose(op.reshape(x, (8, 3))), (4, 6)), {"x": (6, 4)}),
+    "split unevenly": (
+        lambda x: op.concat(*op.split(op.transpose(x), 2, axis=-2), axis=-1),
+        {"x": (3, 4)},
+    ),
+    "concat under a sum": (lambda x, y: op.sum(op.square(op.concat(x, y, x))), {"x": (2, 3), "y": (2, 4)}),
+    "broadcast": (lambda x, y: op.broadcast(op.sum(x), (2, 3, 5)) * y, {"x": (3, 4), "y": (2, 3, 5)}),
+    "batched product": (lambda x, y: x @ y, {"x": (2, 1, 3, 4), "y": (5, 4, 2)}),
+    "negative power": (lambda x: op.pow(x, -3), {"x": (2, 2)}),
+    "activations": (lambda x: op.silu(x) * op.tanh(x) + op.sigmoid(x), {"x": (2, 3)}),
+    "gelu, tanh form": (lambda x: op.gelu(x, approximate="tanh"), {"x": (2, 3)}),
+    "means": (lambda x: x - op.mean(x, axis=-2) + op.mean(x), {"x": (4, 3)}),
+    "double sums": (lambda x, y: op.sum(op.sum(x * y), axis=-2), {"x": (4, 3), "y": (4, 3)}),
+    "constants": (lambda x: (2 * x + Fraction(1, 3)) / 7 - 1, {"x": (3,)}),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_movement_and_arithmetic(name: str) -> None:
+    fn, shapes = MOVES[name]
+    assert sum(compare(trace(fn, dtype="float32", **shapes), seed) for seed in range(3)) == 12
+
+
+def block_graph(rows: int, columns: int, grid: tuple[int, ...], loop: int, kind: str) -> KernelGraph:
+    """Return a kernel that folds the columns of X raggedly over the loop, rows ragged over the grid."""
+    kernel = KernelBuilder("ragged")
+    x = kernel.input("X", (rows, columns), "float32")
+    block = kernel.block(x, grid=grid, loop=loop)
+    tile = block.load(x, imap=(0,), fmap=1)
+    block.save(block.accumulate(tile, kind), omap=(0,))
+    kernel.output(*block.finish())
+    return kernel.build()
+
+
+@pytest.mark.parametrize("kind", ["sum_dim", "mean", "rms"])
+@pytest.mark.parametrize(("rows", "columns", "grid", "loop"), [(4, 6, (2,), 3), (5, 7, (2,), 3), (7, 11, (3,), 4)])
+def test_ragged_tiles(kind: str, rows: int, columns: int, grid: tuple[int, ...], loop: int) -> None:
+    graph = block_graph(rows, columns, grid, loop, kind)
+    assert sum(compare(graph, seed) for seed in range(12)) >= 4
+    whole = {"sum_dim": op.sum, "mean": op.mean, "rms": op.rms}[kind]
+    assert have_equal_forms(graph, trace(lambda X: whole(X), X=(rows, columns), dtype="float32"))
+
+
+def test_a_mean_whose_count_differs_from_block_to_block_has_no_known_factor() -> None:
+    kernel = KernelBuilder("mean of parts")
+    x = kernel.input("X", (2, 7), "float32")
+    block = kernel.block(x, grid=(2,))
+    block.save(block.accumulate(block.load(x, imap=(1,)), "mean"), omap=(1,))
+    kernel.output(*block.finish())
+    graph = kernel.build()  # parts of 4 and 3 columns
+    wrong = trace(
+        lambda X: op.reshape(op.sum(op.reshape(op.concat(X, 0 * op.sum(X)), (2, 2, 4))), (2, 2)) / 4, X=(2, 7)
+    )
+    assert not have_equal_forms(graph, wrong)
+    assert elements_of(graph, Forms()).shapes == ((2, 2),)
+
+
+def test_pieces_are_alternatives_and_positions_of_maxima_are_shared() -> None:
+    forms = Forms()
+    (form,) = elements_of(trace(lambda x: op.relu(x) + op.max(x) - op.max(x), x=(2, 3)), forms).outputs
+    (atom,) = form.atoms()
+    assert isinstance(atom, Choice)
+    assert [alternative.terms == () for alternative in atom.alternatives] == [True, False]
+
+
+def test_every_operator_has_a_rule() -> None:
+    for spec in operators():
+        has_rule = spec.name in RULES or spec.name in ELEMENTWISE or spec.expand is not None
+        assert has_rule or isinstance(spec.field, Opaque), spec.name
+
+
+def test_a_rescaled_accumulator_with_other_factors_says_so() -> None:
+    kernel = KernelBuilder("decay")
+    x, r = kernel.input("X", (2, 24), "float32"), kernel.input("R", (2, 24), "float32")
+    block = kernel.block(x, r, loop=12)
+    kept = block.accumulate(block.load(x, fmap=1), "rescale", rescale=op.sum(block.load(r, fmap=1)))
+    block.save(kept)
+    kernel.output(*block.finish())
+    with pytest.raises(NotApplicableError, match="12 iterations"):
+        elements_of(kernel.build(), Forms())
+
+
+def test_a_short_rescaled_accumulator_is_unrolled() -> None:
+    kernel = KernelBuilder("decay")
+    x, r = kernel.input("X", (2, 6), "float32"), kernel.input("R", (2, 6), "float32")
+    block = kernel.block(x, r, loop=3)
+    kept = block.accumulate(block.load(x, fmap=1), "rescale", rescale=op.sum(block.load(r, fmap=1)))
+    block.save(kept)
+    kernel.output(*block.finish())
+    assert sum(compare(kernel.build(), seed) for seed in range(3)) == 12
