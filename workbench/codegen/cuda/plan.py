@@ -70,10 +70,13 @@ UNBOUNDED = frozenset({"exp", "pow", "power"})
 class KernelPlan:
     """Everything that is decided about a kernel.
 
-    Attributes: steps: per section, in order; tiles: everything in shared memory; shared, registers: where a value is
-    found after its step; spread: blocks over which the elements of every stage are dealt; staged: inputs that are copied
-    to shared memory; direct: inputs read from device memory where they are needed; parts: C names of the register arrays
-    that sinks keep, by value; makers: the step that makes a value; stages: buffers of a looped input's ring; barriers: the steps that a block barrier precedes.
+    Attributes:
+        spread: blocks over which the elements of every stage are dealt.
+        steps: per section, in order. tiles: everything in shared memory.
+        shared, registers: where a value is found after its step. makers: the step that makes a value.
+        staged: inputs that are copied to shared memory; direct: inputs read from device memory where they are needed.
+        parts: C names of the register arrays that sinks keep, by value.
+        stages: buffers of a looped input's ring. barriers: the steps that a block barrier precedes.
     """
 
     lowered: LoweredBlock
