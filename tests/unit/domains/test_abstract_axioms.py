@@ -51,7 +51,7 @@ def instances(axiom: Axiom, form: str, rng: random.Random) -> list[tuple[Term, T
     for _ in range(1500):
         term = random_term(rng, 3, words, (*WITH_MAXIMA, "div", "sqrt"))
         found += [(term, other) for other in rewrites(term, [axiom])]
-        if len(found) > 25:
+        if len(found) > 15:
             break
     return found
 
@@ -96,7 +96,7 @@ def built(axiom: Axiom, form: str, rng: random.Random) -> list[tuple[Term, Term]
 def test_random_rewriting_keeps_the_normal_form(form: str) -> None:
     rng = random.Random(11)
     undecided = 0
-    for _ in range(1200):
+    for _ in range(1000):
         algebra = Algebra()
         term = random_term(rng, 4, FORMS[form])
         other = walk(rng, term, rng.randrange(1, 8))
@@ -105,13 +105,13 @@ def test_random_rewriting_keeps_the_normal_form(form: str) -> None:
             undecided += 1
         else:
             assert left == right, f"{term} and {other}"
-    assert undecided <= 12
+    assert undecided <= 10
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_random_rewriting_with_maxima_keeps_the_normal_form(form: str) -> None:
     rng = random.Random(12)
-    for _ in range(600):
+    for _ in range(400):
         algebra = Algebra()
         term = random_term(rng, 4, FORMS[form], WITH_MAXIMA)
         other = walk(rng, term, rng.randrange(1, 8))

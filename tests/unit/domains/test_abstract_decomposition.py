@@ -79,7 +79,7 @@ def check(term: Term, reductions: list[tuple[Axis, ...]]) -> int:
 def test_what_made_a_value_is_found(form: str) -> None:
     rng = random.Random(41)
     reductions = REDUCTIONS if form == "axes" else []
-    assert sum(check(random_term(rng, 4, FORMS[form]), reductions) for _ in range(400)) > 1500
+    assert sum(check(random_term(rng, 4, FORMS[form]), reductions) for _ in range(220)) > 800
 
 
 def test_what_made_a_maximum_is_found() -> None:
@@ -100,7 +100,7 @@ def test_every_split_of_a_choice() -> None:
 def test_nothing_is_missed_among_small_values() -> None:
     """Every product, quotient and sum of two values from a pool is found from its result."""
     rng = random.Random(43)
-    for _ in range(12):
+    for _ in range(8):
         algebra = Algebra()
         decomposition = Decomposition(algebra)
         pool = sorted({algebra.normalize(random_term(rng, 2, FORMS["axes"])) for _ in range(14)})

@@ -109,23 +109,23 @@ def check_subterms(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_subterms_of_rewritten_goals_are_near_and_never_too_far(form: str) -> None:
-    seen, exact, skipped = check_subterms(FORMS[form], random.Random(21), 800, 4)
-    assert seen > 4000
+    seen, exact, skipped = check_subterms(FORMS[form], random.Random(21), 450, 4)
+    assert seen > 2500
     assert exact > 0.4 * seen  # a bound of 0 would be admissible too
     assert skipped < 0.01 * seen
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_deep_goals(form: str) -> None:
-    seen, _, skipped = check_subterms(FORMS[form], random.Random(22), 60, 6)
-    assert seen > 300
+    seen, _, skipped = check_subterms(FORMS[form], random.Random(22), 25, 6)
+    assert seen > 150
     assert skipped < 0.1 * seen
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_subterms_of_goals_with_maxima(form: str) -> None:
-    seen, _, skipped = check_subterms(FORMS[form], random.Random(23), 500, 4, WITH_MAXIMA)
-    assert seen > 2500
+    seen, _, skipped = check_subterms(FORMS[form], random.Random(23), 300, 4, WITH_MAXIMA)
+    assert seen > 1500
     assert skipped < 0.01 * seen
 
 
@@ -151,7 +151,7 @@ def test_far_means_in_no_equal_form_and_near_means_in_one(form: str) -> None:
     )
     axioms = [axiom for axiom in axioms_of("table 2") if axiom.name != "sum of one"]
     queries = near = extra = 0
-    while queries < 1500:
+    while queries < 900:
         goal = random_term(rng, 3, words)
         forms = closure(goal, axioms, 800)
         if forms is None:
@@ -170,7 +170,7 @@ def test_far_means_in_no_equal_form_and_near_means_in_one(form: str) -> None:
             assert (value not in inside) or found < FAR, f"{asked} is far from {goal}"
             queries, near = queries + 1, near + (value in inside)
             extra += value not in inside and found < FAR
-    assert near > 150
+    assert near > 90
     assert extra < 0.01 * queries
 
 
@@ -212,7 +212,7 @@ def test_no_path_of_operators_is_shorter_than_the_distance() -> None:
         expr.symbol("Q", ["b", "d"]),
     ]
     tight = 0
-    for _ in range(900):
+    for _ in range(700):
         steps = rng.randrange(1, 6)
         start = random_term(rng, 1, Vocabulary(tuple(leaves), (tile,)))
         goal = random_path(rng, start, leaves, steps)
@@ -224,7 +224,7 @@ def test_no_path_of_operators_is_shorter_than_the_distance() -> None:
         found = tables.distances(tables.region(target), value)[WHOLE]
         assert found <= steps, f"{start} to {goal} in {steps} operators, not {found}"
         tight += found == steps
-    assert tight > 200
+    assert tight > 150
 
 
 # ------------------------------------------------------------------------------------------------------------------ traps
@@ -314,6 +314,21 @@ def test_an_axis_both_free_and_reduced() -> None:
     both = mul(x, total(h, x))  # h free and bound in one product of the goal
     assert distance(x, both) == 1
     assert distance(mul(x, x), both) == FAR
+
+
+def test_an_axis_summed_below_a_root_and_again_beside_it() -> None:
+    """V is summed before the root, so the sum over the loop beside it is not V's to make."""
+    loop = Axis("h").split()[1]
+    x, v, w = (expr.symbol(name, ["b", loop]) for name in "XVW")
+    assert distance(v, mul(sqrt(total(loop, v)), total(loop, mul(w, sqrt(x))))) == 3
+
+
+def test_a_sum_made_already_is_not_summed_again() -> None:
+    h = Axis("h")
+    x, y = expr.symbol("X", [h]), expr.symbol("Y", [h])
+    goal = add(total(h, x), total(h, y))
+    assert distance(add(x, y), goal) == 1
+    assert distance(add(x, total(h, y)), goal) == FAR
 
 
 def test_equal_sizes_forms_need_not_be_equal() -> None:

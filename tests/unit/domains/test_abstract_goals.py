@@ -164,7 +164,7 @@ def test_the_marked_goal_is_the_goal_and_holds_the_value() -> None:
     rng = random.Random(33)
     marked = 0
     for words in FORMS.values():
-        for _ in range(150):
+        for _ in range(100):
             goal = random_term(rng, 4, words)
             algebra, goals = compiled(goal)
             if algebra.is_undecided(goals.values[0]):
@@ -180,4 +180,4 @@ def test_the_marked_goal_is_the_goal_and_holds_the_value() -> None:
                 assert algebra.normalize(shown_goal) == goals.values[0], f"{sub} in {goal}"
                 assert any(algebra.normalize(part) == value for part in parts), f"{sub} in {goal}"
                 marked += 1
-    assert marked > 1000
+    assert marked > 700

@@ -37,14 +37,14 @@ def test_z3_agrees() -> None:
     rng = random.Random(51)
     proved = 0
     with Z3Solver(seconds=4, rlimit=400_000) as solver:
-        for _ in range(40):
+        for _ in range(24):
             term = random_term(rng, 3, WORDS)
             other = walk(rng, term, rng.randrange(1, 4), TABLE_2)
             answer = solver.proves_equal(term, other)
             assert answer is None or is_equal(term, other)
             proved += answer is True
-        assert proved >= 30, "two or three uses of an axiom are within its reach"
-        for _ in range(6):  # what it proves of unrelated terms must be so
+        assert proved >= 18, "two or three uses of an axiom are within its reach"
+        for _ in range(3):  # what it proves of unrelated terms must be so
             term, other = random_term(rng, 2, WORDS), random_term(rng, 2, WORDS)
             assert solver.proves_equal(term, other) is None or is_equal(term, other)
 
@@ -76,7 +76,7 @@ def test_egglog_agrees() -> None:
     pytest.importorskip("egglog")
     rng = random.Random(52)
     asked = found = near = 0
-    while asked < 400:
+    while asked < 250:
         goal = random_term(rng, 3, WORDS)
         if sum(1 for _ in goal.subterms()) > 9:
             continue
@@ -91,7 +91,7 @@ def test_egglog_agrees() -> None:
             inside = graph.contains(part)
             assert not inside or is_near(part, goal), f"{part} in {goal}"
             asked, found, near = asked + 1, found + inside, near + is_near(part, goal)
-    assert found > 60
+    assert found > 40
     # What the normal form calls near and four rounds did not find: sums split otherwise, or x * 1 = x.
     assert found >= 0.9 * near
 
