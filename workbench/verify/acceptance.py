@@ -125,7 +125,7 @@ class Acceptance:
                 worst = 0.0
                 for argument in call.arguments:
                     ratio = degrees.of(argument)
-                    both = ratio.size.times(ratio.poles)
+                    both = ratio.numerator.times(ratio.poles)
                     inner = [a for a in atoms_outside_exponents([argument]) if isinstance(a, Call)]
                     nested = max((meeting(a) for a in inner), default=0.0) * count * max(1, ceil(both.degree))
                     twice = Size(both.degree, both.plus + both.minus, both.plus + both.minus)
@@ -152,7 +152,7 @@ class Acceptance:
                 basis, roots = self.basis([form]), self.roots[name].cost([form])
                 if basis.reason or roots.reason:
                     return 1.0, f"a denominator: {basis.reason or roots.reason}"
-                size = Degrees(self.forms, basis).of(form).size
+                size = Degrees(self.forms, basis).of(form).numerator
                 chances[key] = self.vanishing(size, roots, basis, modulus)
                 chances[key] += self.collisions([form], size, roots, basis, modulus)
             total += count * chances[key]

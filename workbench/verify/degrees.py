@@ -228,6 +228,18 @@ class Ratio:
         return Ratio(self.size.to_power(exponent), {f: e * exponent for f, e in self.factors.items()})
 
     @property
+    def numerator(self) -> Size:
+        """The size of everything that is not below the fraction line; coefficients as of the part that is no factor.
+
+        A product is zero where one of its parts is, and not zero modulo a prime where none of its parts is.
+        """
+        size = self.size
+        for factor, power in self.factors.items():
+            if power > 0:
+                size = size.times(factor.size.to_power(power))
+        return replace(size, height=self.size.height, norm=self.size.norm, content=self.size.content)
+
+    @property
     def poles(self) -> Size:
         """The size of the denominator."""
         size = Size()
@@ -280,8 +292,8 @@ class Degrees:
 
     def difference(self, left: Form, right: Form) -> Size:
         """Return bounds on the numerator of left - right over the common denominator."""
-        sizes, _ = over_common_factors([self.of(left), self.of(right)])
-        return added(sizes)
+        sizes, common = over_common_factors([self.of(left), self.of(right)])
+        return Ratio(added(sizes), common).numerator
 
     def of(self, form: Form) -> Ratio:
         """Return the ratio of a form."""

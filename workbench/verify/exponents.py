@@ -148,7 +148,7 @@ def basis_of(
     candidates: dict[object, list[Fresh]] = {}
     for key, family in basis.families.items():
         size = degrees.of(family.form)
-        basis.degree = max(basis.degree, ceil(size.size.degree), ceil(size.poles.degree))
+        basis.degree = max(basis.degree, ceil(size.numerator.degree), ceil(size.poles.degree))
         if family.form is forms.one:
             continue
         if family.pattern.unclear or family.pattern.choices or family.pattern.calls:
@@ -217,7 +217,7 @@ def _fresh(
     if not _changes(family, leaves[0], modulus, seed):
         return None
     ratio = degrees.of(family.form)
-    above, below = ratio.size.degree, ratio.poles.degree
+    above, below = ratio.numerator.degree, ratio.poles.degree
     condition = roots.factor if tensor in roots.tensors else 1.0
     if len(leaves) == 1 and leaves[0].linear:
         rows = _length_of_dot_product(family.form, tensor)
