@@ -18,7 +18,7 @@ import numpy as np
 from workbench.domains.field_pairs import FieldPair, field_pair
 from workbench.errors import FieldError, NotApplicableError, OutsideLaxError, UsageError
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.nodes import GraphDefinedNode, InputIterator, OpNode, ThreadNode
+from workbench.ugraph.nodes import Accumulator, GraphDefinedNode, InputIterator, OpNode, ThreadNode
 from workbench.ugraph.reinstantiate import joint_reduction
 from workbench.verify.error_bound import Bound, bound_per_test, combined, tests_needed
 from workbench.verify.exact_form import Budget, prove_equal
@@ -31,6 +31,7 @@ from workbench.verify.verdict import Instance, Verdict, Witness
 
 ShapesWanted = Literal["auto", "true", "reduced"]
 MAX_TESTS = 64
+_NUMBERS = ("value", "factor", "eps", "lo", "hi")
 SMALL_ELEMENTS, SMALL_WORK = 200, 5e3
 """Output elements and multiply-adds up to which a program is proved at its own shapes."""
 PROOF_SECONDS = 2.0
@@ -56,6 +57,7 @@ class _Comparison:
     used_pairs: tuple[str, ...] = ()
     bound: Bound | None = None
     error_bound: float | None = None
+    unfaithful: bool = False
 
     def verdict(self, kind: Literal["equal", "different", "unknown"], reason: str, **extra: object) -> Verdict:
         """Return the verdict with everything collected so far."""
@@ -131,12 +133,17 @@ def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
         if verdict is not None:
             return verdict
     for number, (program, candidate) in enumerate(reductions):
+        if work.unfaithful:
+            break
         work.progress(f"reduced instance {number + 1} of {len(reductions)}")
         verdict = _instance(work, program, candidate, reduced=True, decide=False)
         if verdict is not None:
             return verdict
     cost = max(_work(work.program), _work(work.candidate))
-    at_true = shapes == "true" or not reductions or (shapes == "auto" and cost <= MAX_WORK)
+    if work.unfaithful:
+        why_not = "reduced instances are not used: constants of the programs depend on the sizes"
+        work.instances.clear()
+    at_true = shapes == "true" or work.unfaithful or not reductions or (shapes == "auto" and cost <= MAX_WORK)
     if at_true and _is_small(work.program):
         work.progress("exact form")
         settled = _prove(work, work.program, work.candidate, reduced=False)
@@ -148,7 +155,7 @@ def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
         verdict = _instance(work, work.program, work.candidate, reduced=False, decide=decide)
         if verdict is not None:
             return verdict
-    if work.error_bound is None or work.error_bound >= 1:
+    if (work.error_bound is None or work.error_bound >= 1) and not work.unfaithful:
         settled = _prove(work, *(smallest or (work.program, work.candidate)), reduced=smallest is not None)
         if settled is not None:
             return settled
@@ -305,7 +312,7 @@ def _explain_mismatch(
     small: bool,
     reduced: bool,
     opaque: tuple[str, ...],
-) -> Verdict:
+) -> Verdict | None:
     """A field mismatch: different if a witness over the reals is found with more effort, else unknown."""
     for _ in range(4 if small else 1):
         check = compare_real(program, candidate, work.rng, exact=small)
@@ -315,9 +322,36 @@ def _explain_mismatch(
     return work.verdict("unknown", f"field only: a random test differs{names}, but no real inputs show a difference")
 
 
-def _different(work: _Comparison, witness: Witness, reduced: bool) -> Verdict:
+def _different(work: _Comparison, witness: Witness, reduced: bool) -> Verdict | None:
+    """Return "different" with its witness; None where a reduced instance may not stand for the programs.
+
+    A constant that mixes a count with another number (4096 * 1e-6) does not follow when sizes change. So where the two
+    programs hold unlike constants, a difference on a reduced instance must show at true shapes too.
+    """
+    if reduced and _constants(work.program) != _constants(work.candidate):
+        small = _work(work.program) < 1e6
+        check = compare_real(work.program, work.candidate, work.rng, styles=("normal", "positive"), exact=small)
+        if check.witness is None:
+            work.unfaithful = True
+            return None
+        witness, reduced = check.witness, False
     at = "on a reduced instance" if reduced else "at true shapes"
     return work.verdict("different", f"real inputs {at} give different outputs", witness=witness)
+
+
+def _constants(graph: KernelGraph) -> frozenset[str]:
+    """Return the numbers a program states: constants, factors, bounds, epsilons."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        inner: list[object] = [node] if isinstance(node, OpNode) else list(node.block.nodes)
+        for part in inner:
+            nodes = part.graph.nodes if isinstance(part, ThreadNode) else (part,)
+            for op in nodes:
+                if isinstance(op, OpNode):
+                    found |= {str(value) for name, value in op.attributes if name in _NUMBERS and value}
+                elif isinstance(op, Accumulator) and op.eps:
+                    found.add(str(op.eps))
+    return frozenset(found)
 
 
 def _work(graph: KernelGraph) -> float:

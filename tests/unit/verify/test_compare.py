@@ -202,3 +202,14 @@ def test_verdicts_print_their_number() -> None:
     assert np.isfinite(verdict.error_bound or 0)
     assert "error bound" in verdict.describe() or "proved" in verdict.describe()
     assert verdict.to_json()["verdict"] == "equal"
+
+
+def test_a_constant_that_mixes_a_size_with_a_number_is_judged_at_true_shapes() -> None:
+    def rms(fn: Program) -> KernelGraph:
+        return trace(fn, X=(40, 1024))
+
+    program = rms(lambda X: X / op.sqrt(op.mean(op.square(X)) + 1e-2))
+    same = rms(lambda X: 32 * X / op.sqrt(op.sum(op.square(X)) + 10.24))
+    other = rms(lambda X: 32 * X / op.sqrt(op.sum(op.square(X)) + 10.25))
+    assert verify(program, same).kind == "equal"
+    assert verify(program, other).kind == "different"
