@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 from workbench.core.shapes import Shape
 from workbench.errors import ShapeError
@@ -30,7 +31,10 @@ def column_major_strides(shape: Shape) -> Strides:
 
 def check_strides(shape: Shape, strides: Sequence[int], *, where: str) -> Strides:
     """Return the strides as a tuple. Raises: ShapeError unless there is one per axis, none negative, no two elements meet."""
-    result = tuple(int(stride) for stride in strides)
+    try:
+        result = tuple(index(stride) for stride in strides)
+    except TypeError as error:
+        raise ShapeError(f"{where}: strides must be integers, got {strides!r}") from error
     if len(result) != len(shape):
         raise ShapeError(f"{where}: {len(result)} strides for {len(shape)} axes; give one stride per axis of {shape}")
     if any(stride < 0 for stride in result):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from operator import index
 
 from workbench.errors import ShapeError
 
@@ -13,8 +14,8 @@ Shape = tuple[int, ...]
 def as_shape(extents: Iterable[int], *, where: str = "shape") -> Shape:
     """Return a shape of positive integers. Raises: ShapeError naming `where` and the bad extent."""
     try:
-        shape = tuple(int(extent) for extent in extents)
-    except (TypeError, ValueError) as error:
+        shape = tuple(index(extent) for extent in extents)
+    except TypeError as error:
         raise ShapeError(f"{where}: extents must be integers, got {extents!r}") from error
     for axis, extent in enumerate(shape):
         if extent < 1:
@@ -25,7 +26,8 @@ def as_shape(extents: Iterable[int], *, where: str = "shape") -> Shape:
 def negative_axis(axis: int, rank: int, *, where: str = "axis") -> int:
     """Return `axis` counted from the end (-1 is the last). Raises: ShapeError when it is out of range."""
     if not -rank <= axis < rank:
-        raise ShapeError(f"{where}: axis {axis} does not exist in a tensor of rank {rank}; use {-rank} to {rank - 1}")
+        cure = f"use {-rank} to {rank - 1}" if rank else "a scalar has no axis"
+        raise ShapeError(f"{where}: axis {axis} does not exist in a tensor of rank {rank}; {cure}")
     return axis - rank if axis >= 0 else axis
 
 

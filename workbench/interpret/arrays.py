@@ -312,13 +312,25 @@ class ArrayDomain(ABC, Generic[V]):
         return total
 
     def running_max(self, node: RunningMax, operand: Tile[V], block: BlockGraph) -> tuple[Tile[V], Tile[V]]:
-        """Return the running maximum over the last axis and its shift, per iteration."""
+        """Return the running maximum over the last axis and its shift, per iteration.
+
+        The shift is 0 as long as no element was seen before, in the first iteration and after empty tiles: there a
+        difference would be -inf - -inf.
+        """
         best = self._apply("max", operand, axis=-1)
+        split, rank = operand.ragged[-1], len(operand.shape)
+        elements: Array = np.ones((1,) * (PREFIX + rank), dtype=bool)
+        if split is not None:
+            elements = np.max(valid_mask(split, -1, rank, self._cells), axis=-1, keepdims=True)
         maxima = [self._iteration(best, 0)]
-        shifts = [self._apply("sub", maxima[0], maxima[0])]
+        shifts = [Tile(self.fill(maxima[0].value, np.zeros_like(elements[:, :, :, :1]), "sum"), best.shape, best.ragged)]
         for step in range(1, block.forloop_range):
             maxima.append(self._apply("maximum", maxima[-1], self._iteration(best, step)))
-            shifts.append(self._apply("sub", maxima[-2], maxima[-1]))
+            shift = self._apply("sub", maxima[-2], maxima[-1])
+            if split is not None:
+                seen = np.max(elements[:, :, :, :step], axis=PREFIX - 1, keepdims=True)
+                shift = Tile(self.fill(shift.value, seen, "sum"), shift.shape, shift.ragged)
+            shifts.append(shift)
         joined = [self._concatenate([tile.value for tile in tiles], PREFIX - 1) for tiles in (maxima, shifts)]
         return Tile(joined[0], best.shape, best.ragged), Tile(joined[1], best.shape, best.ragged)
 

@@ -81,6 +81,8 @@ def evaluate(graph: KernelGraph, inputs: Sequence[npt.ArrayLike], *, observe: Ob
 def _as_float64(given: npt.ArrayLike) -> Array:
     if hasattr(given, "__cuda_array_interface__") and hasattr(given, "astype"):
         return given.astype(np.float64)  # type: ignore[no-any-return]
+    if np.iscomplexobj(given):
+        raise UsageError("an input is complex; µGraphs compute with real numbers")
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:

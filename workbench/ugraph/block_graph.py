@@ -5,11 +5,12 @@ Invariant: a block graph that exists is legal; `__post_init__` infers every tile
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import assert_never
+from typing import SupportsIndex, assert_never
 
 from workbench.core.shapes import Shape
 from workbench.core.tensors import DeviceTensor, SharedTensor
@@ -43,9 +44,13 @@ MAX_CLUSTER = 16
 
 def launch_dims(dims: Sequence[int], *, what: str) -> Shape:
     """Return three launch dimensions, missing ones 1. Raises: LaunchDimsError unless they are 1 to 3 positive integers."""
-    values = tuple(int(dim) for dim in dims)
+    if isinstance(dims, str) or not hasattr(dims, "__iter__") or not all(isinstance(dim, SupportsIndex) for dim in dims):
+        raise LaunchDimsError(f"{what} {dims!r} must be one to three positive integers", "block graph", "give a tuple")
+    values = tuple(operator.index(dim) for dim in dims)
     if not 1 <= len(values) <= 3 or any(dim < 1 for dim in values):
-        raise LaunchDimsError(f"{what} {tuple(dims)} must be one to three positive integers")
+        raise LaunchDimsError(
+            f"{what} {tuple(dims)} must be one to three positive integers", "block graph", "count the axes x, y, z, each from 1"
+        )
     return values + (1,) * (3 - len(values))
 
 
@@ -77,19 +82,24 @@ class BlockGraph:
         object.__setattr__(self, "block_dims", launch_dims(self.block_dims, what="block_dims"))
         object.__setattr__(self, "cluster_dims", launch_dims(self.cluster_dims, what="cluster_dims"))
         if self.forloop_range < 1:
-            raise LaunchDimsError(f"forloop_range {self.forloop_range} must be at least 1", cure="1 means no loop")
+            raise LaunchDimsError(f"forloop_range {self.forloop_range} must be at least 1", "block graph", "1 means no loop")
         if prod(self.block_dims) > MAX_THREADS:
-            raise LaunchDimsError(f"{prod(self.block_dims)} threads in a block", cure=f"use at most {MAX_THREADS}")
+            raise LaunchDimsError(
+                f"{prod(self.block_dims)} threads in a block", "block graph", f"use at most {MAX_THREADS}"
+            )
         if prod(self.cluster_dims) > MAX_CLUSTER:
-            raise LaunchDimsError(f"{prod(self.cluster_dims)} blocks in a cluster", cure=f"use at most {MAX_CLUSTER}")
+            raise LaunchDimsError(
+                f"{prod(self.cluster_dims)} blocks in a cluster", "block graph", f"use at most {MAX_CLUSTER}"
+            )
         if prod(self.cluster_dims) > self.forloop_range:
             raise LaunchDimsError(
                 f"{prod(self.cluster_dims)} blocks of a cluster share {self.forloop_range} iterations",
-                cure="use a larger forloop_range or a smaller cluster",
+                "block graph",
+                "use a larger forloop_range or a smaller cluster",
             )
         _ = self.places
         if not self.savers:
-            raise SaverError("the block graph stores nothing", cure="add an output saver")
+            raise SaverError("the block graph stores nothing", "block graph", "add an output saver")
 
     @cached_property
     def places(self) -> dict[str, Place]:
@@ -116,7 +126,7 @@ class BlockGraph:
                 if tensor.name in tiles:
                     raise DuplicateNameError(f"{tensor.name!r} names two tiles", where, "rename one")
                 if not isinstance(tensor, SharedTensor):
-                    raise OperatorLevelError("a tile of a block graph is a SharedTensor", where)
+                    raise OperatorLevelError("a tile of a block graph is a SharedTensor", where, "make it one")
                 if tensor.shape != shape or tensor.ragged != ragged:
                     raise ResultMismatchError(
                         f"recorded tile {tensor.shape} (ragged {tensor.ragged}), the node yields {shape} (ragged {ragged})",
@@ -143,13 +153,15 @@ class BlockGraph:
                 return [tile], Place.INVARIANT if node.fmap is None else Place.LOOP
             case OpNode():
                 if "block" not in node.spec.levels:
-                    raise OperatorLevelError(f"{node.op} cannot stand in a block graph", where)
+                    raise OperatorLevelError(
+                        f"{node.op} cannot stand in a block graph", where, f"its levels: {', '.join(sorted(node.spec.levels))}"
+                    )
                 place = inference.merge_places([places[name] for name in node.operands], node=where)
                 operands = [tiles[name] for name in node.operands]
                 return list(inference.apply_operator(node.spec, node.attribute_map, operands, node=where)), place
             case Accumulator():
                 if node.rescale is not None and places[node.rescale] is Place.AFTER:
-                    raise PlaceError("the rescaling factor lives after the loop", where)
+                    raise PlaceError("the rescaling factor lives after the loop", where, "use a value of the loop body")
                 rescale = tiles[node.rescale] if node.rescale is not None else None
                 result = inference.accumulate(
                     node.kind,
@@ -158,6 +170,7 @@ class BlockGraph:
                     rescale=rescale,
                     columns=node.columns,
                     node=where,
+                    eps=node.eps,
                 )
                 return [result], Place.AFTER
             case RunningMax():
@@ -189,13 +202,19 @@ class BlockGraph:
         self, node: ThreadNode, tiles: dict[str, SharedTensor], where: str
     ) -> list[tuple[Shape, tuple[object, ...]]]:
         if len(node.operands) != len(node.graph.inputs) or len(node.results) != 1:
-            raise ResultMismatchError("operands or results do not match the thread graph's", where)
+            raise ResultMismatchError(
+                f"{len(node.operands)} operands and {len(node.results)} results, its thread graph takes "
+                f"{len(node.graph.inputs)} and makes 1",
+                where,
+                "give one operand per input",
+            )
         values = {register.name: tiles[name] for register, name in zip(node.graph.inputs, node.operands, strict=True)}
         for register in node.graph.inputs:
             if register.shape != values[register.name].shape:
                 raise ResultMismatchError(
                     f"register input {register.name} has shape {register.shape}, the tile {values[register.name].shape}",
                     where,
+                    "build the thread graph over registers shaped like the tiles",
                 )
         for inner in node.graph.nodes:
             operands = [values[name] for name in inner.operands]

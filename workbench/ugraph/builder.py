@@ -33,7 +33,7 @@ from workbench.errors import (
 )
 from workbench.ops.attributes import complete_attributes
 from workbench.ops.registry import operator
-from workbench.ops.spec import OpKind, as_fraction
+from workbench.ops.spec import OpKind
 from workbench.ugraph import inference
 from workbench.ugraph.block_graph import BlockGraph, launch_dims
 from workbench.ugraph.inference import Place
@@ -53,7 +53,7 @@ from workbench.ugraph.nodes import (
     dim_map,
 )
 from workbench.ugraph.thread_graph import ThreadGraph
-from workbench.ugraph.value import Value
+from workbench.ugraph.value import Value, as_number
 
 
 class _Names:
@@ -80,12 +80,18 @@ class _Names:
 def _check_restated(old: Sequence[Tensor], new: Sequence[Tensor], names: _Names) -> None:
     """Free the old names and claim the new ones, once shapes and raggedness agree."""
     if len(old) != len(new):
-        raise ResultMismatchError(f"{len(new)} results are stated, the node yields {len(old)}", new[0].name if new else "")
+        raise ResultMismatchError(
+            f"{len(new)} results are stated, the node yields {len(old)}", old[0].name, "state each result"
+        )
     for made, stated in zip(old, new, strict=True):
         if made.shape != stated.shape:
-            raise ResultMismatchError(f"stated shape {stated.shape}, the node yields {made.shape}", stated.name)
+            raise ResultMismatchError(
+                f"stated shape {stated.shape}, the node yields {made.shape}", stated.name, "state that shape, or none"
+            )
         if getattr(made, "ragged", ()) != getattr(stated, "ragged", ()):
-            raise ResultMismatchError("stated as cut otherwise than the node yields it", stated.name)
+            raise ResultMismatchError(
+                "stated as cut otherwise than the node yields it", stated.name, "state its cuts, or no type"
+            )
     names.taken -= {made.name for made in old}
     for stated in new:
         names.claim(stated.name)
@@ -214,12 +220,10 @@ class KernelBuilder:
             if operand.builder is not self:
                 raise UnknownTensorError(f"{operand.name!r} belongs to another graph", operand.name, "load it first")
             return operand
-        if isinstance(operand, (int, float, Fraction)):
-            number = as_fraction(operand)
-            if number not in self._constants:
-                self._constants[number] = self.apply("constant", value=number)
-            return self._constants[number]
-        raise UsageError(f"{operand!r} is neither a tensor of the graph nor a number; pass tensors by input()")
+        number = as_number(operand, "neither a tensor of the graph nor a number; pass tensors by input()")
+        if number not in self._constants:
+            self._constants[number] = self.apply("constant", value=number)
+        return self._constants[number]
 
     def _add(self, tensor: DeviceTensor) -> Value:
         self._tensors[tensor.name] = tensor
@@ -240,7 +244,7 @@ class BlockBuilder:
         kernel: KernelBuilder | None = None,
     ) -> None:
         if loop < 1:
-            raise LaunchDimsError(f"forloop_range {loop} must be at least 1", cure="1 means no loop")
+            raise LaunchDimsError(f"forloop_range {loop} must be at least 1", "block graph", "1 means no loop")
         self.operands = tuple(operands)
         self.grid_dims = launch_dims(grid, what="grid_dims")
         self.loop, self.threads, self.cluster, self.kernel = loop, threads, cluster, kernel
@@ -325,11 +329,18 @@ class BlockBuilder:
         tile = self._tiles[self.value(operand).name]
         factor = None if rescale is None else self._tiles[self.value(rescale).name]
         label = self._names.claim(name)
+        number = as_number(eps)
         shape, ragged = inference.accumulate(
-            kind, tile, place=self._places[tile.name], rescale=factor, columns=columns, node=f"accumulator {label}"
+            kind,
+            tile,
+            place=self._places[tile.name],
+            rescale=factor,
+            columns=columns,
+            node=f"accumulator {label}",
+            eps=number,
         )
         result = SharedTensor(label, shape, inference.accumulator_dtype(tile.dtype), ragged)
-        node = Accumulator(kind, tile.name, result, factor.name if factor else None, columns, as_fraction(eps))
+        node = Accumulator(kind, tile.name, result, factor.name if factor else None, columns, number)
         return self._add(node, Place.AFTER)[0]
 
     def running_max(self, operand: Value, *, name: str | None = None) -> tuple[Value, Value]:
@@ -351,7 +362,9 @@ class BlockBuilder:
         """Add a graph-defined block operator and return its tile."""
         values = [self.value(operand) for operand in operands]
         if len(values) != len(graph.inputs):
-            raise ThreadGraphError(f"it takes {len(graph.inputs)} operands, got {len(values)}", graph.output)
+            raise ThreadGraphError(
+                f"it takes {len(graph.inputs)} operands, got {len(values)}", graph.output, "give one operand per input"
+            )
         tiles = {register.name: self._tiles[value.name] for register, value in zip(graph.inputs, values, strict=True)}
         for inner in graph.nodes:
             operands_ = [tiles[operand] for operand in inner.operands]
@@ -428,12 +441,10 @@ class BlockBuilder:
             if operand.builder is not self:
                 raise UnknownTensorError(f"{operand.name!r} is not a tile of this block", operand.name, "load it first")
             return operand
-        if isinstance(operand, (int, float, Fraction)):
-            number = as_fraction(operand)
-            if number not in self._constants:
-                self._constants[number] = self.apply("constant", value=number)
-            return self._constants[number]
-        raise UsageError(f"{operand!r} is neither a tile of the block nor a number; load tensors first")
+        number = as_number(operand, "neither a tile of the block nor a number; load tensors first")
+        if number not in self._constants:
+            self._constants[number] = self.apply("constant", value=number)
+        return self._constants[number]
 
     def tile(self, value: Value) -> SharedTensor:
         """Return the tile that a value of this block stands for. Raises: UnknownTensorError."""
@@ -442,7 +453,9 @@ class BlockBuilder:
     def _position(self, operand: Value | int | str) -> int:
         if isinstance(operand, int):
             if not 0 <= operand < len(self.operands):
-                raise UnknownTensorError(f"there is no operand {operand}", "", f"{len(self.operands)} operands")
+                raise UnknownTensorError(
+                    f"there is no operand {operand}", f"operand {operand}", f"{len(self.operands)} operands, counted from 0"
+                )
             return operand
         name = operand.name if isinstance(operand, Value) else operand
         for position, tensor in enumerate(self.operands):
@@ -460,7 +473,7 @@ class BlockBuilder:
         self.nodes.append(node)
         for tensor in node.results:
             if not isinstance(tensor, SharedTensor):
-                raise LegalityError("a tile of a block graph is a SharedTensor", tensor.name)
+                raise LegalityError("a tile of a block graph is a SharedTensor", tensor.name, "make it one")
             self._tiles[tensor.name], self._places[tensor.name] = tensor, place
         return tuple(Value(self, tensor.name, tensor.shape) for tensor in node.results)
 
@@ -505,9 +518,9 @@ class ThreadBuilder:
         """Return a register value; a number becomes a constant of its own (a tree shares nothing)."""
         if isinstance(operand, Value):
             if operand.builder is not self:
-                raise UnknownTensorError(f"{operand.name!r} belongs to another graph", operand.name)
+                raise UnknownTensorError(f"{operand.name!r} belongs to another graph", operand.name, "add an input for it")
             return operand
-        return self.apply("constant", value=as_fraction(operand))
+        return self.apply("constant", value=as_number(operand))
 
     def restate(self, *registers: RegisterTensor) -> tuple[Value, ...]:
         """Give the results of the node added last other names or types, and return them.

@@ -81,6 +81,8 @@ class _Composites(_Pass):
         if not self._expands(builder, node.op, operands, node.attribute_map):
             return self.plain_operator(builder, node, operands, path)
         made = self._expand(builder, node.results[0].name, node.op, operands, node.attribute_map)
+        if made.name in [operand.name for operand in operands]:  # power 1: a node must bear the result's name
+            made = self.add(builder, node.results[0].name, "scale", made, factor=1)
         last = builder.nodes[-1].results
         if [tensor.name for tensor in last] != [made.name]:
             raise MissingRuleError(f"the expansion of {node.op} does not end with the operator that makes its result")
@@ -135,7 +137,8 @@ class _Accumulators(_Pass):
                     made = self.add(block, stem, "add", made, self.add(block, stem, "constant", value=node.eps))
                 made = self.add(block, stem, "sqrt", made)
             case AccumulatorKind.RESCALE_SUM:
-                if operands[1].shape[-1:] in ((), (1,)):
+                factor = block.tile(operands[1])
+                if factor.shape[-1:] in ((), (1,)) and factor.ragged[-1:] in ((), (None,)):
                     folded = self.add(block, stem, "sum", value, axis=-1)
                     made = block.accumulate(folded, "rescale", rescale=operands[1], name=self.names(stem))
                 else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from fractions import Fraction
 from typing import assert_never
 
 from workbench.core.dtypes import DType
@@ -21,7 +22,20 @@ from workbench.errors import (
     PlaceError,
     RaggedTileError,
 )
-from workbench.ops.spec import Attributes, Concatenated, Dim, DimSource, Factor, OpSpec, Piece, Product, Regrouped, Same
+from workbench.ops.spec import (
+    Attributes,
+    AxisMap,
+    Concatenated,
+    Dim,
+    DimSource,
+    Factor,
+    OpKind,
+    OpSpec,
+    Piece,
+    Product,
+    Regrouped,
+    Same,
+)
 from workbench.ugraph.nodes import AccumulatorKind, DimMap
 
 GRID_AXES = "xyz"
@@ -59,7 +73,7 @@ def tile_of(
     """
     rank = len(tensor.shape)
     for axis, dim in enumerate(imap):
-        if dim is not None and dim >= rank:
+        if dim is not None and not 0 <= dim < rank:
             raise ImapError(
                 f"grid axis {GRID_AXES[axis]} splits dimension {dim} of {tensor.name}, which has rank {rank}",
                 node,
@@ -102,7 +116,7 @@ def apply_operator(
 ) -> list[tuple[Shape, _Ragged]]:
     """Return shape and raggedness of each result tile of an operator inside a block.
 
-    Raises: ShapeError from the operator, RaggedTileError when a short tile meets a full one or is reshaped.
+    Raises: ShapeError from the operator, RaggedTileError when a short tile meets a full one, is reshaped or stretched.
     """
     shapes = tuple(tensor.shape for tensor in operands)
     results = spec.infer_shapes(shapes, attributes)
@@ -110,19 +124,26 @@ def apply_operator(
         return [(shape, (None,) * len(shape)) for shape in results]
     axis_map = spec.axes(shapes, attributes)
     for group in axis_map.reduced:
-        _one_split([dim for dim in group if isinstance(dim, Dim)], operands, node)
+        _one_split([dim for dim in group if isinstance(dim, Dim)], operands, node, broadcasts=False)
         _refuse_ragged([dim.dim for dim in group if isinstance(dim, Factor)], operands, node)
+    _refuse_stretched(axis_map, operands, node)
+    broadcasts = spec.kind is not OpKind.MOVEMENT
     return [
-        (shape, tuple(_source_split(source, operands, node) for source in axis_map.results[number]))
+        (shape, tuple(_source_split(source, operands, node, broadcasts) for source in axis_map.results[number]))
         for number, shape in enumerate(results)
     ]
 
 
-def _one_split(dims: Sequence[Dim], operands: Sequence[SharedTensor], node: str) -> RaggedSplit | None:
-    splits = {operands[dim.operand].ragged[dim.axis] for dim in dims if operands[dim.operand].shape[dim.axis] > 1}
-    splits |= {
-        split for dim in dims if (split := operands[dim.operand].ragged[dim.axis]) is not None
-    }  # a ragged tile of one element still counts
+def _one_split(
+    dims: Sequence[Dim], operands: Sequence[SharedTensor], node: str, *, broadcasts: bool
+) -> RaggedSplit | None:
+    """Return how dimensions that are one axis are cut; a full one of extent 1 fits any cut where it is broadcast."""
+    splits = {
+        split
+        for dim in dims
+        for split in (operands[dim.operand].ragged[dim.axis],)
+        if split is not None or not broadcasts or operands[dim.operand].shape[dim.axis] > 1
+    }
     if len(splits) > 1:
         raise RaggedTileError(
             f"tiles cut in different ways run together: {sorted(map(str, splits))}", node, "cut both operands alike"
@@ -130,10 +151,12 @@ def _one_split(dims: Sequence[Dim], operands: Sequence[SharedTensor], node: str)
     return splits.pop() if splits else None
 
 
-def _source_split(source: DimSource, operands: Sequence[SharedTensor], node: str) -> RaggedSplit | None:
+def _source_split(
+    source: DimSource, operands: Sequence[SharedTensor], node: str, broadcasts: bool
+) -> RaggedSplit | None:
     match source:
         case Same():
-            return _one_split(source.dims, operands, node)
+            return _one_split(source.dims, operands, node, broadcasts=broadcasts)
         case Product() | Concatenated() | Regrouped():
             _refuse_ragged(source.dims, operands, node)
             return None
@@ -142,6 +165,24 @@ def _source_split(source: DimSource, operands: Sequence[SharedTensor], node: str
             return None
         case _:
             assert_never(source)
+
+
+def _refuse_stretched(axis_map: AxisMap, operands: Sequence[SharedTensor], node: str) -> None:
+    """Raises: RaggedTileError for a ragged axis that the operator neither keeps nor folds.
+
+    Tiles of one element, some of them empty, would be broadcast: where there is no element, nothing can be repeated.
+    """
+    seen = {dim.dim if isinstance(dim, Factor) else dim for group in axis_map.reduced for dim in group}
+    for source in (source for result in axis_map.results for source in result):
+        seen |= {source.dim} if isinstance(source, Factor | Piece) else set(source.dims)
+    for number, tensor in enumerate(operands):
+        for axis in range(-len(tensor.shape), 0):
+            if tensor.ragged[axis] is not None and Dim(number, axis) not in seen:
+                raise RaggedTileError(
+                    f"axis {axis} of {tensor.name}, empty in some tiles, is broadcast",
+                    node,
+                    "choose counts that divide the axis",
+                )
 
 
 def _refuse_ragged(dims: Sequence[Dim], operands: Sequence[SharedTensor], node: str) -> None:
@@ -159,10 +200,11 @@ def accumulate(
     rescale: SharedTensor | None,
     columns: int | None,
     node: str,
+    eps: Fraction = Fraction(0),
 ) -> tuple[Shape, _Ragged]:
     """Return shape and raggedness of an accumulator's result.
 
-    Raises: AccumulatorError for a value of after the loop, missing or needless columns or rescaling factor;
+    Raises: AccumulatorError for a value of after the loop, missing or needless columns, rescaling factor or eps;
     RaggedTileError when a raggedly looped axis would be added element on element.
     """
     if place is Place.AFTER:
@@ -170,9 +212,20 @@ def accumulate(
             "its operand was accumulated before", node, "use an operator, or accumulate another value"
         )
     if (rescale is not None) != (kind in (AccumulatorKind.RESCALE, AccumulatorKind.RESCALE_SUM)):
-        raise AccumulatorError(f"kind {kind.value} {'takes no' if rescale else 'needs a'} rescaling factor", node)
+        raise AccumulatorError(
+            f"kind {kind.value} {'needs a' if rescale is None else 'takes no'} rescaling factor",
+            node,
+            "give rescale= with the kinds rescale and rescale_sum, and only with them",
+        )
     if (columns is not None) != (kind is AccumulatorKind.SUM_TO_COLUMNS):
-        raise AccumulatorError(f"kind {kind.value} {'takes no' if columns else 'needs a number of'} columns", node)
+        raise AccumulatorError(
+            f"kind {kind.value} {'needs a number of' if columns is None else 'takes no'} columns",
+            node,
+            "give columns= with the kind sum_to_columns, and only with it",
+        )
+    if eps < 0 or (eps and kind is not AccumulatorKind.RMS):
+        what = "takes no eps" if kind is not AccumulatorKind.RMS else f"takes no negative eps {eps}"
+        raise AccumulatorError(f"kind {kind.value} {what}", node, "give eps= with the kind rms, at least 0")
     shape, ragged = list(operand.shape), list(operand.ragged)
     if (kind.reduces_last_axis or kind is AccumulatorKind.SUM_TO_COLUMNS) and not shape:
         raise AccumulatorError(f"kind {kind.value} folds the last axis of a scalar", node, "use kind sum")
@@ -195,21 +248,37 @@ def accumulate(
                 "fold the axis, or choose a loop count that divides it",
             )
     if rescale is not None:
-        last = operand.ragged[-1] if operand.ragged else None
-        if rescale.shape[-1:] > (1,) and last is not None and any(cut == LOOP for cut, _ in last.parts):
-            raise RaggedTileError(
-                "the rescaling factor varies along an axis that is looped in parts of unequal length",
-                node,
-                "use a factor that is constant along the axis, or a loop count that divides it",
-            )
-        for extent, other in zip(reversed(rescale.shape), reversed(operand.shape), strict=False):
-            if extent not in (1, other):
-                raise AccumulatorError(
-                    f"rescaling factor of shape {rescale.shape} does not broadcast to {operand.shape}", node
-                )
-        if len(rescale.shape) > len(operand.shape):
-            raise AccumulatorError("the rescaling factor has more axes than the operand", node)
+        _check_rescale(operand, rescale, node)
     return tuple(shape), tuple(ragged)
+
+
+def _check_rescale(operand: SharedTensor, rescale: SharedTensor, node: str) -> None:
+    """Raises: AccumulatorError unless the factor broadcasts, RaggedTileError where its tiles end otherwise."""
+    last = rescale.ragged[-1] if rescale.ragged else None
+    if last is not None and any(cut == LOOP for cut, _ in last.parts):
+        raise RaggedTileError(
+            "the rescaling factor varies along an axis that is looped in parts of unequal length",
+            node,
+            "use a factor that is constant along the axis, or a loop count that divides it",
+        )
+    if len(rescale.shape) > len(operand.shape):
+        raise AccumulatorError(
+            f"the rescaling factor of shape {rescale.shape} has more axes than the operand of shape {operand.shape}",
+            node,
+            "reshape it",
+        )
+    for axis in range(-len(rescale.shape), 0):
+        if rescale.shape[axis] not in (1, operand.shape[axis]):
+            raise AccumulatorError(
+                f"rescaling factor of shape {rescale.shape} does not broadcast to {operand.shape}",
+                node,
+                "use a factor with one element per row",
+            )
+        constant = rescale.shape[axis] == 1 and rescale.ragged[axis] is None
+        if not constant and rescale.ragged[axis] != operand.ragged[axis]:
+            raise RaggedTileError(
+                f"axis {axis} of the rescaling factor is cut otherwise than the operand's", node, "cut both alike"
+            )
 
 
 def saved_shape(tile: SharedTensor, omap: DimMap, grid_dims: Shape, *, node: str) -> Shape:

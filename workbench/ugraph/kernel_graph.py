@@ -58,13 +58,13 @@ class KernelGraph(Displayed):
                 raise
             for result in node.results:
                 if not isinstance(result, DeviceTensor):
-                    raise OperatorLevelError("a result of a kernel is a DeviceTensor", where)
+                    raise OperatorLevelError("a result of a kernel is a DeviceTensor", where, "make it one")
                 self._define(tensors, result)
         for name in self.output_names:
             if name not in tensors:
                 raise UnknownTensorError(f"output {name!r} is not defined", name, f"tensors: {', '.join(tensors)}")
         if not self.output_names:
-            raise UnknownTensorError("the program has no output", self.name, "name at least one output")
+            raise UnknownTensorError("the program has no output", self.name or "kernel graph", "name at least one output")
 
     @staticmethod
     def _define(tensors: dict[str, DeviceTensor], tensor: DeviceTensor) -> None:
@@ -77,19 +77,29 @@ class KernelGraph(Displayed):
         match node:
             case OpNode():
                 if "kernel" not in node.spec.levels:
-                    raise OperatorLevelError(f"{node.op} cannot stand in a kernel graph", where)
+                    raise OperatorLevelError(
+                        f"{node.op} cannot stand in a kernel graph", where, f"its levels: {', '.join(sorted(node.spec.levels))}"
+                    )
                 shapes = node.spec.infer_shapes(tuple(tensor.shape for tensor in operands), node.attribute_map)
             case GraphDefinedNode():
                 expected = tuple((tensor.shape, tensor.dtype, tensor.strides) for tensor in node.block.operands)
                 found = tuple((tensor.shape, tensor.dtype, tensor.strides) for tensor in operands)
                 if expected != found:
-                    raise ResultMismatchError(f"the block graph reads {expected}, the operands are {found}", where)
+                    raise ResultMismatchError(
+                        f"the block graph reads {expected}, the operands are {found}",
+                        where,
+                        "build the block graph over these operands",
+                    )
                 shapes = node.block.result_shapes
             case _:
                 assert_never(node)
         recorded = tuple(tensor.shape for tensor in node.results)
         if recorded != tuple(shapes):
-            raise ResultMismatchError(f"recorded results {recorded}, the node yields {tuple(shapes)}", where)
+            raise ResultMismatchError(
+                f"recorded results {recorded}, the node yields {tuple(shapes)}",
+                where,
+                "build kernel graphs with KernelBuilder, which infers shapes",
+            )
 
     # ------------------------------------------------------------------------------------------------- looking around
     @cached_property

@@ -141,7 +141,8 @@ class RunningMax:
     """The running maximum over the last axis and the iterations so far, inside the loop.
 
     Results: `maximum` m_t = max(m_{t-1}, max over the last axis of x_t), and `shift` = m_{t-1} - m_t, whose exponential
-    rescales what was accumulated before; in the first iteration there is nothing to rescale and shift is 0.
+    rescales what was accumulated before; as long as no element was seen (in the first iteration, after empty tiles)
+    there is nothing to rescale and shift is 0.
     """
 
     operand: str
@@ -196,5 +197,7 @@ def dim_map(entries: tuple[int | None, ...]) -> DimMap:
     if len(padded) != 3:
         from workbench.errors import ImapError
 
-        raise ImapError(f"a map has one entry per grid axis x, y, z, got {entries}", cure="give at most three entries")
+        raise ImapError(
+            f"a map has one entry per grid axis x, y, z, got {entries}", f"map {entries}", "give at most three entries"
+        )
     return (padded[0], padded[1], padded[2])

@@ -61,14 +61,20 @@ class ThreadGraph:
             inferred = spec.infer_shapes(tuple(shapes[name] for name in node.operands), node.attribute_map)
             for result, shape in zip(node.results, inferred, strict=True):
                 if result.shape != shape:
-                    raise ResultMismatchError(f"recorded shape {result.shape}, {node.op} yields {shape}", result.name)
+                    raise ResultMismatchError(
+                        f"recorded shape {result.shape}, {node.op} yields {shape}",
+                        result.name,
+                        "build thread graphs with ThreadBuilder, which infers shapes",
+                    )
                 if result.name in shapes:
                     raise DuplicateNameError(f"{result.name!r} names two values", result.name, "rename one")
                 shapes[result.name] = result.shape
         if contractions > 1:
-            raise ThreadGraphError(f"{contractions} contractions in one thread graph", "", "keep one as the leaf")
+            raise ThreadGraphError(f"{contractions} contractions in one thread graph", self.output, "keep one as the leaf")
         if self.output not in shapes:
-            raise UnknownTensorError(f"output {self.output!r} is not defined", self.output)
+            raise UnknownTensorError(
+                f"output {self.output!r} is not defined", self.output, f"values: {', '.join(shapes)}"
+            )
         if not self.nodes:
             raise ThreadGraphError("it computes nothing", self.output, "use the tile itself")
         uses = Counter(name for node in self.nodes for name in set(node.operands))
@@ -90,7 +96,8 @@ class ThreadGraph:
             for result in node.results:
                 if result.name == name and isinstance(result, RegisterTensor):
                     return result
-        raise UnknownTensorError(f"no value {name!r} in the thread graph", name)
+        known = [tensor.name for tensor in self.inputs] + [t.name for node in self.nodes for t in node.results]
+        raise UnknownTensorError(f"no value {name!r} in the thread graph", name, f"values: {', '.join(known)}")
 
     @property
     def has_contraction(self) -> bool:

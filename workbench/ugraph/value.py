@@ -33,6 +33,8 @@ class Builder(Protocol):
 
 Number = int | float | Fraction
 
+_NEITHER = "neither a tensor of the graph nor a number"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
@@ -71,9 +73,10 @@ class Value:
     def __truediv__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             return self.builder.apply("div", self, other)
-        if as_fraction(other) == 0:
+        number = as_number(other, _NEITHER)
+        if number == 0:
             raise UsageError(f"{self.name} is divided by the number 0")
-        return self.builder.apply("scale", self, factor=1 / as_fraction(other))
+        return self.builder.apply("scale", self, factor=1 / number)
 
     def __rtruediv__(self, other: Number) -> Value:
         return self.builder.apply("div", other, self)
@@ -84,6 +87,9 @@ class Value:
     def __pow__(self, exponent: Value | Number) -> Value:
         return pow(self, exponent)
 
+    def __rpow__(self, base: Number) -> Value:
+        return pow(base, self)
+
     def __bool__(self) -> bool:
         raise UsageError(
             f"the truth of tensor {self.name} is not known while a program is traced; use maximum, relu, clamp"
@@ -93,19 +99,38 @@ class Value:
         raise UsageError(f"tensor {self.name} cannot be iterated over while a program is traced; use split")
 
 
+def as_number(operand: object, otherwise: str = "no number") -> Fraction:
+    """Return a Python or NumPy number as an exact fraction (a float means the decimal that repr prints).
+
+    Raises: UsageError for everything else, NaN, infinities and truth values included; `otherwise` says what it is not.
+    """
+    shown = repr(operand)
+    if len(shown) > 40 or "\n" in shown:
+        shown = f"a value of type {type(operand).__name__}"
+    if isinstance(operand, str):  # text is a number in files only
+        raise UsageError(f"{shown} is {otherwise}")
+    try:
+        return as_fraction(operand)
+    except TypeError as error:
+        raise UsageError(f"{shown} is {otherwise}") from error
+    except ValueError as error:
+        raise UsageError(f"{shown} is not finite; constants of a program are finite numbers") from error
+
+
 def _builder(*operands: Value | Number) -> Builder:
     for operand in operands:
         if isinstance(operand, Value):
             return operand.builder
     raise UsageError(
-        "an operator of the workbench needs a traced tensor among its operands; use it inside wb.trace or @wb.program"
+        "an operator of the workbench needs a traced tensor among its operands, got "
+        f"{', '.join(type(operand).__name__ for operand in operands) or 'none'}; use it inside wb.trace or @wb.program"
     )
 
 
 def _product(left: Value, right: Value | Number) -> Value:
     if isinstance(right, Value):
         return left.builder.apply("mul", left, right)
-    return left.builder.apply("scale", left, factor=as_fraction(right))
+    return left.builder.apply("scale", left, factor=as_number(right, _NEITHER))
 
 
 def _unary(op: str, operand: Value, **attributes: object) -> Value:
@@ -141,14 +166,19 @@ def div(left: Value | Number, right: Value | Number) -> Value:
 
 def scale(operand: Value, factor: Number) -> Value:
     """Return operand times a number (a float means the decimal that repr prints)."""
-    return _unary("scale", operand, factor=as_fraction(factor))
+    return _unary("scale", operand, factor=factor)
 
 
-def pow(base: Value, exponent: Value | Number) -> Value:
-    """Return base ** exponent; whole and half exponents become products and roots, others stay opaque."""
-    if isinstance(exponent, Value):
-        return base.builder.apply("pow", base, exponent)
-    number = as_fraction(exponent)
+def pow(base: Value | Number, exponent: Value | Number) -> Value:
+    """Return base ** exponent; whole and half exponents become products and roots, others stay opaque.
+
+    With exponent 1 it is the base itself. Raises: AttributeValueError for exponent 0, which makes a constant 1.
+    """
+    if not isinstance(base, Value) or isinstance(exponent, Value):
+        return _builder(base, exponent).apply("pow", base, exponent)
+    number = as_number(exponent, _NEITHER)
+    if number == 1:
+        return base
     roots = {Fraction(2): "square", Fraction(1, 2): "sqrt", Fraction(-1, 2): "rsqrt"}
     if number in roots:
         return _unary(roots[number], base)
@@ -219,7 +249,7 @@ def abs(operand: Value) -> Value:
 
 def clamp(operand: Value, lo: Number, hi: Number) -> Value:
     """Return operand limited to lo..hi. Raises: AttributeValueError when lo > hi."""
-    return _unary("clamp", operand, lo=as_fraction(lo), hi=as_fraction(hi))
+    return _unary("clamp", operand, lo=lo, hi=hi)
 
 
 def maximum(left: Value | Number, right: Value | Number) -> Value:
@@ -254,23 +284,23 @@ def sum_to_columns(operand: Value, columns: int) -> Value:
 
 def rms(operand: Value, axis: int = -1, eps: Number = 0) -> Value:
     """Return sqrt(mean of squares + eps) over an axis, which stays with extent 1."""
-    return _unary("rms", operand, axis=axis, eps=as_fraction(eps))
+    return _unary("rms", operand, axis=axis, eps=eps)
 
 
 def rms_norm(operand: Value, eps: Number = 1e-6, gain: Value | None = None) -> Value:
     """Return operand / sqrt(mean of squares over the last axis + eps), times gain if given."""
-    result = _unary("rms_norm", operand, eps=as_fraction(eps))
+    result = _unary("rms_norm", operand, eps=eps)
     return result if gain is None else result * gain
 
 
 def l2_norm(operand: Value, eps: Number = 0) -> Value:
     """Return operand / sqrt(sum of squares over the last axis + eps)."""
-    return _unary("l2_norm", operand, eps=as_fraction(eps))
+    return _unary("l2_norm", operand, eps=eps)
 
 
 def layer_norm(operand: Value, eps: Number = 1e-5, gain: Value | None = None, bias: Value | None = None) -> Value:
     """Return (operand - mean) / sqrt(variance + eps) over the last axis, times gain, plus bias if given."""
-    result = _unary("layer_norm", operand, eps=as_fraction(eps))
+    result = _unary("layer_norm", operand, eps=eps)
     result = result if gain is None else result * gain
     return result if bias is None else result + bias
 
@@ -285,14 +315,14 @@ def transpose(operand: Value) -> Value:
     return _unary("transpose", operand)
 
 
-def reshape(operand: Value, shape: Sequence[int]) -> Value:
+def reshape(operand: Value, shape: Sequence[int] | int) -> Value:
     """Return the elements in row-major order under another shape; one extent may be -1."""
-    return _unary("reshape", operand, shape=tuple(shape))
+    return _unary("reshape", operand, shape=shape)
 
 
-def broadcast(operand: Value, shape: Sequence[int]) -> Value:
+def broadcast(operand: Value, shape: Sequence[int] | int) -> Value:
     """Return the operand repeated to a shape, as NumPy broadcasts."""
-    return _unary("broadcast", operand, shape=tuple(shape))
+    return _unary("broadcast", operand, shape=shape)
 
 
 def concat(*operands: Value, axis: int = -1) -> Value:

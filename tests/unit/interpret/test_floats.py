@@ -124,6 +124,28 @@ def test_online_softmax_with_ragged_keys() -> None:
     np.testing.assert_allclose(evaluate(graph, [q, kk, v])[0], e @ v / e.sum(-1, keepdims=True), rtol=1e-9, atol=1e-12)
 
 
+def test_blocks_without_keys_have_nothing_to_rescale() -> None:
+    """9 keys over 6 blocks of 2 in a loop of 2: the last block is empty, and others end early."""
+    k = KernelBuilder()
+    S = k.input("S", (3, 9))
+    b = k.block(S, grid=(6,), loop=2)
+    s = b.load(S, imap=(1,), fmap=1)
+    largest, shift = b.running_max(s)
+    total = b.accumulate(op.exp(s - largest), "rescale_sum", rescale=op.exp(shift))
+    b.save(total, omap=(1,))
+    b.save(b.accumulate(largest, "max"), omap=(1,))
+    b.save(b.accumulate(shift), omap=(1,))
+    totals, maxima, shifts = b.finish()
+    weight = op.exp(maxima - op.max(maxima))
+    k.output(op.sum(totals * weight), op.max(maxima), shifts)
+    scores = 30 * np.random.default_rng(4).standard_normal((3, 9))
+    total_, largest_, shifts_ = evaluate(k.build(), [scores])
+    top = scores.max(axis=1, keepdims=True)
+    np.testing.assert_allclose(largest_, top, rtol=1e-12)
+    np.testing.assert_allclose(total_, np.exp(scores - top).sum(axis=1, keepdims=True), rtol=1e-11)
+    np.testing.assert_array_equal(shifts_[:, 5], 0)  # nothing was ever seen there
+
+
 def test_inputs_read_after_the_loop_are_not_accumulated() -> None:
     k = KernelBuilder()
     X, W, bias, res = k.input("X", (4, 12)), k.input("W", (12, 8)), k.input("b", (8,)), k.input("R", (4, 8))
@@ -234,5 +256,7 @@ def test_wrong_inputs_are_named() -> None:
         evaluate(graph, [np.ones((6, 24)), np.ones((24, 21))])
     with pytest.raises(UsageError, match="no array of numbers"):
         evaluate(graph, [np.ones((6, 24)), [["a"] * 20] * 24])
+    with pytest.raises(UsageError, match="complex"):
+        evaluate(graph, [np.ones((6, 24)), np.ones((24, 20)) * 1j])
     with pytest.raises(UsageError, match="sequence"):
         evaluate(graph, {"X": 1})  # type: ignore[arg-type]  # the mistake under test

@@ -17,6 +17,7 @@ from workbench.errors import (
     FmapError,
     ImapError,
     LaunchDimsError,
+    LegalityError,
     OmapError,
     OperatorLevelError,
     PlaceError,
@@ -215,6 +216,7 @@ def rules() -> dict[str, tuple[type[WorkbenchError], str, Callable[[], Any]]]:
     ragged, (z, zz) = block((7, 5), (5, 7), grid=(2,), loop=2)
     rows, columns = ragged.load(z, imap=(0,)), ragged.load(z, fmap=1)
     looped = ragged.load(zz, fmap=0)
+    small, (v, w, o, c) = block((3,), (5,), (1,), (3, 2), grid=(4,))  # tiles of 1, the fourth one empty
     kernel = KernelBuilder()
     k = kernel.input("X", (2, 3))
     tree = ThreadBuilder()
@@ -222,6 +224,24 @@ def rules() -> dict[str, tuple[type[WorkbenchError], str, Callable[[], Any]]]:
     e = tree.apply("exp", p)
     return {
         "imap rank": (ImapError, "grid axis x splits dimension 2 of I0, which has rank 2", lambda: b.load(x, imap=(2,))),
+        "broadcast of a tile that may be empty": (
+            RaggedTileError,
+            "axis -1 of s, empty in some tiles, is broadcast; choose counts that divide the axis",
+            lambda: small.load(v, imap=(0,), name="s") + small.load(w, name="f"),
+        ),
+        "product over a tile that may be empty": (
+            RaggedTileError, "cut in different ways", lambda: op.reshape(small.load(o), (1, 1)) @ small.load(c, imap=(0,))
+        ),
+        "factor cut otherwise": (
+            RaggedTileError,
+            "axis -1 of the rescaling factor is cut otherwise than the operand's; cut both alike",
+            lambda: small.accumulate(small.load(o), "rescale", rescale=small.load(v, imap=(0,))),
+        ),
+        "eps": (AccumulatorError, "kind sum takes no eps; give eps= with the kind rms", lambda: b.accumulate(left, eps=1e-6)),
+        "negative eps": (AccumulatorError, "takes no negative eps", lambda: b.accumulate(left, "rms", eps=-1)),
+        "NaN": (UsageError, "nan is not finite", lambda: b.accumulate(left * float("nan"))),
+        "truth value": (UsageError, "True is neither a tensor of the graph nor a number", lambda: k + True),
+        "text as a number": (UsageError, "'2' is neither a tensor of the graph nor a number", lambda: k * "2"),  # type: ignore[operator]
         "imap length": (ImapError, "one entry per grid axis", lambda: b.load(x, imap=(0, 1, None, None))),
         "fmap rank": (FmapError, "the loop splits dimension 2 of I0", lambda: b.load(x, fmap=2)),
         "operand": (UnknownTensorError, "'I9' is not an operand", lambda: b.load("I9")),
@@ -245,6 +265,8 @@ def rules() -> dict[str, tuple[type[WorkbenchError], str, Callable[[], Any]]]:
         "not a tile": (UsageError, "'x' is neither a tile of the block nor a number", lambda: b.apply("exp", "x")),  # type: ignore[arg-type]
         "kernel tensor in a block": (UnknownTensorError, "is not a tile of this block", lambda: b.apply("exp", x)),
         "grid": (LaunchDimsError, "one to three positive integers", lambda: block((2,), grid=(0,))),
+        "grid of fractions": (LaunchDimsError, "one to three positive integers", lambda: block((2,), grid=(1.5,))),
+        "grid alone": (LaunchDimsError, "one to three positive integers; give a tuple", lambda: block((2,), grid=4)),
         "grid length": (LaunchDimsError, "one to three positive integers", lambda: block((2,), grid=(1, 1, 1, 1))),
         "loop": (LaunchDimsError, "forloop_range 0 must be at least 1", lambda: block((2,), loop=0)),
         "ragged meets full": (RaggedTileError, "cut in different ways", lambda: columns @ ragged.load(zz, imap=(0,))),
@@ -289,6 +311,10 @@ def test_a_broken_rule_is_named(case: str) -> None:
         broken()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    if isinstance(caught.value, LegalityError):
+        assert caught.value.rule != "legality"
+        assert caught.value.node
+        assert caught.value.cure
 
 
 def test_too_many_threads_and_too_large_clusters() -> None:

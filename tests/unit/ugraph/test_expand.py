@@ -199,7 +199,33 @@ def test_a_rescaled_sum_over_blocks_that_end_early() -> None:
     np.testing.assert_allclose(wb.evaluate(graph, inputs)[0], expected, rtol=1e-12)
 
 
+def test_a_rescaled_sum_of_tiles_of_one_element() -> None:
+    """3 elements over 4 blocks: the factor is cut as the operand is, though its tiles are as short as a constant's."""
+    kernel = KernelBuilder()
+    x = kernel.input("X", (2, 3))
+    block = kernel.block(x, grid=(4,), loop=2)
+    tile = block.load(x, imap=(1,))
+    block.save(block.accumulate(tile, "rescale_sum", rescale=tile), omap=(1,))
+    kernel.output(*block.finish())
+    graph = kernel.build()
+    assert_same_values(graph, expand(graph))
+    (value,) = inputs = random_inputs(graph)
+    expected = np.concatenate([value * value + value, np.zeros((2, 1))], axis=1)
+    np.testing.assert_allclose(wb.evaluate(graph, inputs)[0], expected, rtol=1e-12)
+
+
+def test_power_one_expands_to_its_operand() -> None:
+    kernel = KernelBuilder()
+    x = kernel.input("X", (2, 3))
+    kernel.output(kernel.apply("power", x, exponent=1))
+    graph = kernel.build()
+    assert_same_values(graph, expand(graph))
+    assert graph.structure_hash == wb.trace(lambda X: X, X=(2, 3)).structure_hash
+
+
 def test_a_factor_that_varies_along_a_ragged_loop_is_refused() -> None:
+    with pytest.raises(RaggedTileError, match="rescaling factor varies"):  # also where its tiles have one element
+        looped(lambda block, tile: block.accumulate(tile, "rescale_sum", rescale=tile), columns=2)
     with pytest.raises(RaggedTileError, match="rescaling factor varies"):
         looped(lambda block, tile: block.accumulate(tile, "rescale_sum", rescale=silu(tile)), columns=11)
 

@@ -236,7 +236,7 @@ B = K + "O = block_graph(X) grid(2) loop(3) {\n    x = load(X) imap(x: 0) fmap(1
         (B + "a = accumulate sum(x, speed=1)", FormatError, "line 5, column 27: expected an attribute of sum, each once"),
         (B + "a = accumulate sum(x)\n    b = add(a, x)", PlaceError, "line 6, column 9: add: an operand of the loop body meets"),
         (B + "y = load(Y)", WorkbenchError, "line 5, column 9: Y: 'Y' is not an operand"),
-        (B + "y = load(3)", WorkbenchError, "line 5, column 9: there is no operand 3"),
+        (B + "y = load(3)", WorkbenchError, "line 5, column 9: operand 3: there is no operand 3"),
         (B + "y = load(X) imap(w: 0)", FormatError, "line 5, column 22: expected a grid axis x, y or z, each once, found 'w'"),
         (B + "y = load(X) imap(x: 5)", ImapError, "line 5, column 9: .*rank 2"),
         (B + "y: float16[2, 2] strides(2, 1) = exp(x)", FormatError, "line 5, column 8: expected a type without strides"),
@@ -251,7 +251,7 @@ B = K + "O = block_graph(X) grid(2) loop(3) {\n    x = load(X) imap(x: 0) fmap(1
             ThreadGraphError,
             "line 5, column 9: .*takes 1 operands, got 2",
         ),
-        (B + "}\n  output O\n}", SaverError, "line 3, column 7: the block graph stores nothing"),
+        (B + "}\n  output O\n}", SaverError, "line 3, column 7: block graph: the block graph stores nothing"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_line_and_column(source: str, error: type[WorkbenchError], message: str) -> None:

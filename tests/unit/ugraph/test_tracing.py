@@ -247,3 +247,31 @@ def test_wrong_annotations_are_named(functions: dict[str, Any], name: str, messa
 def test_only_functions_are_programs() -> None:
     with pytest.raises(UsageError, match="@program needs a function, got str"):
         program("f")  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_and_reflected_powers(rng: np.random.Generator) -> None:
+    graph = trace(
+        lambda X: (X + np.int64(2), np.float32(0.5) * X, 2**X, wb.pow(3, X), X**1, wb.reshape(X, 6)), X=(2, 3)
+    )
+    x = rng.standard_normal((2, 3))
+    expected = [x + 2, 0.5 * x, 2**x, 3**x, x, x.reshape(6)]
+    for got, want in zip(evaluate(graph, [x]), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda X: X * float("nan"), "nan is not finite"),
+        (lambda X: X + float("inf"), "inf is not finite"),
+        (lambda X: X * "a", "'a' is neither a tensor of the graph nor a number"),
+        (lambda X: X * np.ones((2, 3)), "a value of type ndarray is neither"),
+        (lambda X: X * 1j, "neither a tensor of the graph nor a number"),
+        (lambda X: X**"a", "'a' is neither"),
+        (lambda X: wb.exp([X, X]), "needs a traced tensor among its operands, got list"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_number_is_said_in_one_line(fn: Callable[[Any], Value], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        trace(fn, X=(2, 3))
+    assert "\n" not in str(caught.value)
