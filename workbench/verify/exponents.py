@@ -24,7 +24,7 @@ from workbench.verify.patterns import Leaf, pattern_of, places_of_tensor
 from workbench.verify.points import NoMeaningError, Point
 from workbench.verify.roots import RootCost, Roots
 
-ATTEMPTS = 32
+ATTEMPTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,8 @@ def _changes(family: Family, leaf: Leaf, modulus: Modulus, seed: int) -> bool:
         point = Point(modulus, seed + attempt)
         try:
             index = sample_index(leaf, family.pattern.places, point)
-            first, second = (point.with_element(leaf.tensor, index, z).value(family.form) for z in (1, 2))
+            values = (attempt % modulus.m, (2 * attempt + 1) % modulus.m)
+            first, second = (point.with_element(leaf.tensor, index, z).value(family.form) for z in values)
         except NoMeaningError:
             continue
         except NotApplicableError:
