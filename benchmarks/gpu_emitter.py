@@ -89,7 +89,7 @@ class Report:
             if not isinstance(value, list | dict)
         )
         mark = {"passed": "ok  ", "failed": "FAIL", "refused": "ref ", "not run": "--  "}[status]
-        print(f"{mark} {part}: {name} {shown} {reason[:300]}", flush=True)
+        print(f"{mark} {part}: {name} {shown} {' '.join(reason.split())[:300]}", flush=True)
 
     def count(self, part: str, status: str) -> int:
         """Return the number of rows of a status."""
@@ -275,9 +275,14 @@ def run_compile_times(report: Report, part: str, built: Sequence[Built]) -> None
                 seen.add(kernel.source)
                 request = CompileRequest(source=kernel.source)
                 cold, warm = compile_request(request, folder, use_cache=False), compile_request(request, folder)
-                good = cold.compile_s < COLD_LIMIT_S and warm.load_s < WARM_LIMIT_S and cold.spills == 0
+                limits = {
+                    f"{cold.compile_s:.2f} s cold, allowed {COLD_LIMIT_S}": cold.compile_s < COLD_LIMIT_S,
+                    f"{warm.load_s:.3f} s warm, allowed {WARM_LIMIT_S}": warm.load_s < WARM_LIMIT_S,
+                    f"{cold.spills} bytes spilled": cold.spills == 0,
+                }
+                broken = "; ".join(told for told, is_met in limits.items() if not is_met)
                 report.row(
-                    part, f"{one.case.label}: {kernel.name}", "passed" if good else "failed",
+                    part, f"{one.case.label}: {kernel.name}", "failed" if broken else "passed", broken,
                     cold_s=cold.compile_s, warm_s=warm.load_s, registers=cold.registers, spills=cold.spills,
                 )  # fmt: skip
         requests = variant_requests()
@@ -398,15 +403,20 @@ def run_speed(report: Report, part: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- main
+def output_of(*command: str) -> str:
+    """Return what a command prints, "" where it is missing or fails."""
+    if shutil.which(command[0]) is None:
+        return ""
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return ran.stdout.strip() if ran.returncode == 0 else ""
+
+
 def provenance(commit: str) -> dict[str, Any]:
     """Return date, commit, GPU, driver, versions, clocks as found."""
     cupy = load_cupy()
     query = "name,driver_version,clocks.sm,clocks.mem,temperature.gpu"
-    ran = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, check=False
-    )
-    found = [field.strip() for field in ran.stdout.splitlines()[0].split(",")] if ran.stdout else [""] * 5
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    lines = output_of("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader").splitlines()
+    found = [field.strip() for field in lines[0].split(",")] if lines else [""] * 5
     versions = {"python": platform.python_version(), "numpy": np.__version__, "cupy": cupy.__version__}
     versions["cuda_runtime"] = str(cupy.cuda.runtime.runtimeGetVersion())
     versions["nvrtc"] = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
@@ -418,7 +428,7 @@ def provenance(commit: str) -> dict[str, Any]:
         pass
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit or git.stdout.strip() or "unknown",
+        "commit": commit or output_of("git", "rev-parse", "HEAD") or "unknown",
         "gpu": found[0],
         "driver": found[1],
         "clocks_as_found": {"sm": found[2], "memory": found[3]},
@@ -528,7 +538,7 @@ def summarize(report: Report) -> int:
     """Print what failed and the counts; return the exit status."""
     failed = [(part, row) for part, rows in report.parts.items() for row in rows if row["status"] == "failed"]
     for part, row in failed:
-        print(f"  {part}: {row['name']}: {row['reason'][:400]}")
+        print(f"  {part}: {row['name']}: {' '.join(row['reason'].split())[:400]}")
     for part in report.parts:
         counts = {status: report.count(part, status) for status in ("passed", "failed", "refused", "not run")}
         print(

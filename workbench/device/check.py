@@ -16,7 +16,7 @@ import numpy as np
 from workbench.codegen.cuda.storage import Array, from_storage, laid_out, span, storage_dtype
 from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
-from workbench.device.check_inputs import CheckCase, make_cases
+from workbench.device.check_inputs import CheckCase, InputKind, make_cases
 from workbench.device.comparison import TOLERANCES, OutputComparison, compare
 from workbench.device.device_program import DeviceProgram
 from workbench.device.executable import Executable
@@ -96,10 +96,21 @@ def check_executable(
     started = time.perf_counter()
     program = executable.load()
     graph = reference or executable.graph
-    chosen = cases if cases is not None else make_cases(graph, [executable.graph], seed=seed, namespace=load_cupy())
+    chosen = cases if cases is not None else cases_for(graph, executable.graph, seed=seed)
     runner = _Runner(executable, program, tolerances)
     reports = tuple(runner.check(case) for case in chosen)
     return CheckReport(cases=reports, elapsed_s=time.perf_counter() - started)
+
+
+def cases_for(
+    reference: KernelGraph, candidate: KernelGraph, *, seed: int = 0, kinds: Sequence[InputKind] = tuple(InputKind)
+) -> tuple[CheckCase, ...]:
+    """Return a case of each kind, the reference evaluated on the GPU where it is made of predefined operators.
+
+    Tiles of block graphs are cut on the host. Raises: as `make_cases`; LaunchError when there is no GPU.
+    """
+    namespace = np if reference.graph_defined else load_cupy()
+    return make_cases(reference, [candidate], seed=seed, kinds=kinds, namespace=namespace)
 
 
 class _Guarded:

@@ -14,11 +14,10 @@ from workbench.codegen.cuda.emitted import EmittedProgram
 from workbench.codegen.cuda.schedule import Schedule
 from workbench.core.dtypes import DType
 from workbench.device.architecture import architecture
-from workbench.device.check import CheckReport, check_executable
-from workbench.device.check_inputs import InputKind, make_cases
+from workbench.device.check import CheckReport, cases_for, check_executable
+from workbench.device.check_inputs import InputKind
 from workbench.device.comparison import TOLERANCES
 from workbench.device.executable import DEFAULT_OPTIONS, CompileOptions, Executable, compile, compile_program
-from workbench.device.launch import load_cupy
 from workbench.device.worker import Outcome, Worker, run_in_workers
 from workbench.errors import EmitError, KernelCompileError, LaunchError
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -75,7 +74,7 @@ def build(job: CheckJob) -> Executable:
 def run_check(job: CheckJob) -> CheckReport:
     """Emit, compile and check in this process. Raises: what they raise."""
     executable = build(job)
-    cases = make_cases(job.reference or job.graph, [job.graph], seed=job.seed, kinds=job.kinds, namespace=load_cupy())
+    cases = cases_for(job.reference or job.graph, job.graph, seed=job.seed, kinds=job.kinds)
     return check_executable(executable, job.reference, cases=cases, tolerances=job.tolerances)
 
 

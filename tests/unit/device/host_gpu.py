@@ -21,7 +21,7 @@ from workbench.codegen.cuda.library_matmul import GemmCall
 from workbench.codegen.cuda.storage import span, storage_dtype
 from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
-from workbench.device import check, check_worker, device_program, executable, launch
+from workbench.device import check, device_program, executable, launch
 from workbench.device.compile import CompiledKernel, KernelUsage
 
 ALIGNMENT = 256
@@ -148,7 +148,7 @@ class HostGpu:
         self.orders: list[tuple[int, int]] = []
         self.capturing: set[int] = set()
         self.ndarray = DeviceArray
-        self.asarray = np.asarray  # arrays of the reference
+        self.asarray, self.where = np.asarray, np.where  # what the reference is evaluated with
         gpu = self
 
         class Device:
@@ -241,7 +241,7 @@ class HostGpu:
 def install(monkeypatch: pytest.MonkeyPatch) -> HostGpu:
     """Let launches find a GPU of host memory."""
     gpu = HostGpu()
-    for module in (launch, device_program, executable, check, check_worker):
+    for module in (launch, device_program, executable, check):
         monkeypatch.setattr(module, "load_cupy", lambda: gpu)
     monkeypatch.setattr(device_program, "cublas_of", lambda device: HostCublas(gpu))
     return gpu
