@@ -23,7 +23,7 @@ NULL INFINITY NAN unix linux
 """
 LOCALS = """
 memory thread warp lane rank worker first last step ahead slot row col bx by bz e mt nt half rr cc matrix left right low
-left_low right_low depth load valid valid_row largest scale shrink
+left_low right_low depth load valid valid_row largest scale shrink quad
 """
 """Names that every kernel uses for its own coordinates."""
 

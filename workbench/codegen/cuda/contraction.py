@@ -5,10 +5,11 @@ Invariant: a warp owns its tiles of the result in registers; operands' padding i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from workbench.codegen.cuda.loads import matrix_index
-from workbench.codegen.cuda.steps import Operand, ProductStep
+from workbench.codegen.cuda.steps import Operand, ProductStep, Stage
 from workbench.codegen.cuda.tile_storage import SharedTile, rounded_up
 from workbench.codegen.cuda.tile_values import TileValue
 from workbench.codegen.cuda.walks import ProductLayout, indented, loop, tile_base
@@ -18,13 +19,17 @@ FULL_UNROLL = 8
 """Steps of the depth that are unrolled completely."""
 
 
-def product_lines(step: ProductStep) -> list[str]:
-    """Return the statements of a product."""
+Prologue = Callable[[Stage, TileValue, str], list[str]]
+"""Stage, value and C name of a fragment of the left operand -> the statements that work on it."""
+
+
+def product_lines(step: ProductStep, prologue: Prologue) -> list[str]:
+    """Return the statements of a product; `prologue` writes what is done with fragments of the left operand."""
     layout = step.layout
     body: list[str] = []
     for number, (left, right) in enumerate(step.operands):
         depth = rounded_up(step.value.pairs[number][0].shape[-1], 16) // layout.depth_step // layout.warp_depth
-        body += pair_lines(step, left, right, depth)
+        body += pair_lines(step, left, right, depth, prologue)
     if step.scale:
         body = [*scaling_lines(step), *body]
     if layout.matrices > 1:
@@ -93,7 +98,9 @@ def unscaled_lines(step: ProductStep) -> list[str]:
     return lines
 
 
-def pair_lines(step: ProductStep, left: Operand, right: Operand, depth_steps: int) -> list[str]:
+def pair_lines(
+    step: ProductStep, left: Operand, right: Operand, depth_steps: int, prologue: Prologue
+) -> list[str]:
     """Return the loops of one pair of factors over this warp's depth; `depth_steps`: its steps."""
     layout, lead = step.layout, step.value.shape[:-2]
     split = step.c_type == "float"
@@ -103,6 +110,8 @@ def pair_lines(step: ProductStep, left: Operand, right: Operand, depth_steps: in
     lines.append(f"u32 left[{a_tiles}][4]{f', left_low[{a_tiles}][4]' if split else ''};")
     row = tile_base(layout.row_text, layout.row_tiles, 16, "mt")
     load_left = [left_load(step, left, matrix_row(left.value, left.tile, lead), row)]
+    if left.prologue is not None:
+        load_left += prologue(left.prologue, left.value, "left[mt]" if a_tiles > 1 else "left[0]")
     lines += loop(f"int mt = 0; mt < {a_tiles}; mt++", load_left, unroll=True) if a_tiles > 1 else load_left
     column = tile_base(layout.column_text, b_tiles, 16, "nt")
     base = matrix_row(right.value, right.tile, lead)

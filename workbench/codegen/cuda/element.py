@@ -108,6 +108,7 @@ class Elements:
         self.flat: list[str] | None = None
         self.flat_level = Level.ELEMENT
         self.used: dict[str, int] = {}
+        self.pairs: dict[TileValue, str] = {}  # values whose current two neighbours are in registers
 
     # -------------------------------------------------------------------------------------------------- statements
     def local(self, name: str) -> str:
@@ -225,6 +226,8 @@ class Elements:
 
     # ------------------------------------------------------------------------------------------------ stored values
     def _stored(self, value: TileValue, index: Sequence[Index]) -> Term | None:
+        if value in self.pairs and same_index(index, broadcast(self.walk.index, value.shape)):
+            return Term(f"{self.pairs[value]}[e]", Level.ELEMENT)
         registers = self.places.registers_of(value)
         if registers is not None:
             slot = self._slot(registers, value, index)
@@ -242,9 +245,7 @@ class Elements:
             wanted, slot = walk.index, walk.element_slot
         else:
             return None
-        canonical = broadcast(wanted, value.shape)
-        same = [part.text for part in index] == [part.text for part in canonical]
-        return slot if same else None
+        return slot if same_index(index, broadcast(wanted, value.shape)) else None
 
     def _shared(self, value: TileValue, tile: SharedTile, index: Sequence[Index]) -> Term:
         row, column = tile.row_and_column(index)
@@ -349,6 +350,11 @@ def broadcast(index: Sequence[Index], shape: Shape) -> list[Index]:
     """Return the index of an operand of this shape: trailing axes meet, axes of extent 1 stay at 0."""
     last = index[len(index) - len(shape) :]
     return [ZERO if extent == 1 else part for part, extent in zip(last, shape, strict=True)]
+
+
+def same_index(one: Sequence[Index], other: Sequence[Index]) -> bool:
+    """Return True when two indices are the same text."""
+    return [part.text for part in one] == [part.text for part in other]
 
 
 def combined(texts: Sequence[str], folding: str) -> str:

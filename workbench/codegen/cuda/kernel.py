@@ -142,7 +142,10 @@ class KernelWriter:
         if step.kept is None:
             lines.append(zeroed(step.variable, step.layout.dims))
             lines += scale_start(step) if step.scale else []
-        lines += product_lines(step)
+        c_type = step.c_type
+        lines += product_lines(
+            step, lambda stage, value, fragment: StageWriter(self.plan, self, stage).operand_text(value, c_type, fragment)
+        )
         if step.kept is None and step.scale:
             lines += unscaled_lines(step)
         tile = self.plan.shared.get(step.value) if step.kept is None else None
@@ -271,6 +274,10 @@ class KernelWriter:
         """Return the definitions of those coordinates that the body uses."""
         plan = self.plan
         cluster = plan.cluster
+        last = str(plan.iterations)
+        if cluster > 1:
+            last = f"first + {plan.iterations_each}"
+            last = last if plan.iterations % cluster == 0 else f"lesser({plan.iterations}, {last})"
         defined = [
             ("thread", "thread_index()"),
             ("warp", "warp_index()"),
@@ -281,7 +288,7 @@ class KernelWriter:
             ("rank", "(int)cluster_rank()"),
             ("worker", f"thread + {'bx' if plan.spread > 1 else 'rank'} * {plan.threads}"),
             ("first", f"rank * {plan.iterations_each}" if cluster > 1 else "0"),
-            ("last", f"lesser({plan.iterations}, first + {plan.iterations_each})" if cluster > 1 else str(plan.iterations)),
+            ("last", last),
         ]
         used: list[str] = []
         text = body

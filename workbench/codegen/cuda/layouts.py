@@ -78,10 +78,20 @@ class ProductShape:
         return inner + slices
 
 
-def default_layout(shape: ProductShape, block_warps: int, iterations: int, *, split_depth: bool, most: int) -> WarpLayout:
-    """Return the layout with the least work of a warp whose accumulators fit; the fewest accumulators if none does."""
-    found = list(shape.candidates(block_warps, split_depth=split_depth))
+def default_layout(
+    shape: ProductShape, block_warps: int, iterations: int, *, most: int, whole_rows: bool = False
+) -> WarpLayout:
+    """Return the layout with the least work of a warp whose accumulators fit; the fewest accumulators if none does.
+
+    whole_rows: with no warps side by side along the columns, where that fits, so that each left fragment is one warp's.
+    """
+    found = list(shape.candidates(block_warps, split_depth=True))
     fitting = [warps for warps in found if shape.accumulators(warps) <= most]
+    if whole_rows:
+        alone = [warps for warps in fitting if warps.columns == 1]
+        busiest = max((warps.warps for warps in alone), default=0)
+        if 2 * busiest > block_warps:
+            fitting = [warps for warps in alone if warps.warps == busiest]
     if fitting:
         return min(fitting, key=lambda warps: (shape.work(warps, iterations), shape.accumulators(warps), warps.depth))
     return min(found, key=lambda warps: (shape.accumulators(warps), shape.work(warps, iterations)))

@@ -21,6 +21,7 @@ from workbench.codegen.cuda.layouts import (
     fragment_layout,
 )
 from workbench.codegen.cuda.lowering import LoweredBlock
+from workbench.codegen.cuda.prologues import fuse_prologues
 from workbench.codegen.cuda.schedule import Schedule, WarpLayout
 from workbench.codegen.cuda.stage_walks import WalkChooser, only_saves
 from workbench.codegen.cuda.steps import (
@@ -122,8 +123,14 @@ class KernelPlan:
         return self.threads // 32
 
     def stages_of(self, section: Section) -> list[Stage]:
-        """Return the stages of a section."""
-        return [step for step in self.steps[section] if isinstance(step, Stage)]
+        """Return the stages of a section, those inside products included."""
+        found = []
+        for step in self.steps[section]:
+            if isinstance(step, Stage):
+                found.append(step)
+            else:
+                found += step.prologues
+        return found
 
 
 class Planner:
@@ -152,6 +159,7 @@ class Planner:
             tile = saved.operand
             self.place_sink(Section.AFTER, tile.shape, tile.ragged, None, SaveSink(saved, number))
         self.place_inputs()
+        fuse_prologues(self.result)
         WalkChooser(self.result).choose()
         return self.result
 
@@ -262,7 +270,17 @@ class Planner:
         if section is Section.LOOP and not is_kept:
             return fragment_layout(shape, warps)
         steps = self.lowered.iterations if section is Section.LOOP else 1
-        return default_layout(shape, warps, steps, split_depth=True, most=most)
+        whole_rows = section is Section.LOOP and self.works_on_left(value)
+        return default_layout(shape, warps, steps, most=most, whole_rows=whole_rows)
+
+    def works_on_left(self, value: Contracted) -> bool:
+        """Return True when there is more to do with the left operand than to multiply it: computing it, or folding it."""
+        left = value.pairs[0][0]
+        inputs = [leaf for leaf in leaves((left,)) if isinstance(leaf, Loaded) and leaf.shape == left.shape]
+        if not isinstance(left, Loaded):
+            return bool(inputs) and has_plain_views((left,))
+        folds = [other for other in self.order if isinstance(other, Folded) and other.operand.shape == left.shape]
+        return any(left in leaves((fold.operand,)) and fold.axis == -1 for fold in folds)
 
     def check_registers(self, value: Contracted) -> None:
         """Raises: EmitError when a thread would hold too many accumulators."""

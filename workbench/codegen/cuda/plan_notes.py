@@ -79,6 +79,11 @@ def sink_comment(sink: Sink) -> str:
             assert_never(sink)
 
 
+def prologue_comment(sink: Sink) -> str:
+    """Return what a sink does with a product's left operand."""
+    return described(sink.value) if isinstance(sink, StoreSink) else sink_comment(sink)
+
+
 def step_comment(plan: KernelPlan, step: Step) -> list[str]:
     """Return the comment lines of a step."""
     if not isinstance(step, ProductStep):
@@ -91,7 +96,10 @@ def step_comment(plan: KernelPlan, step: Step) -> list[str]:
         if count > 1
     ]
     warps = f"; warps: {', '.join(shares)}" if shares else ""
-    return [f"{described(step.value)}{kept}{warps}"]
+    lines = [f"{described(step.value)}{kept}{warps}"]
+    for stage in step.prologues:
+        lines += [f"  on its left fragments: {prologue_comment(sink)}" for sink in stage.sinks]
+    return lines
 
 
 def plan_notes(plan: KernelPlan) -> list[str]:

@@ -16,7 +16,6 @@ from workbench.codegen.cuda.steps import (
     ProductStep,
     RunningSink,
     Section,
-    Stage,
     Step,
     StoreSink,
     leaves,
@@ -39,8 +38,8 @@ class Access:
     writes: tuple[SharedTile, ...]
 
 
-def tile_read(plan: KernelPlan, stage: Stage, leaf: TileValue) -> SharedTile | None:
-    """Return the shared tile in which a stage reads a value, None if it reads registers or device memory."""
+def tile_read(plan: KernelPlan, leaf: TileValue) -> SharedTile | None:
+    """Return the shared tile in which a value is read, None if it is in registers or device memory."""
     if isinstance(leaf, Loaded):
         return plan.staged.get(leaf)
     return plan.shared.get(leaf)
@@ -51,8 +50,9 @@ def access_of(plan: KernelPlan, step: Step) -> Access:
     if isinstance(step, ProductStep):
         tiles = [operand.tile for pair in step.operands for operand in pair if operand.tile is not None]
         written = plan.shared.get(step.value) if step.kept is None else None
-        return Access(id(step), tuple(tiles), (written,) if written is not None else ())
-    reads = [tile for leaf in leaves(step.roots) if (tile := tile_read(plan, step, leaf)) is not None]
+        read = [tile for stage in step.prologues for leaf in leaves(stage.roots) if (tile := tile_read(plan, leaf)) is not None]
+        return Access(id(step), (*tiles, *read), (written,) if written is not None else ())
+    reads = [tile for leaf in leaves(step.roots) if (tile := tile_read(plan, leaf)) is not None]
     writes: list[SharedTile] = []
     for sink in step.sinks:
         values: list[TileValue] = []
@@ -195,7 +195,8 @@ def derive_barriers(plan: KernelPlan) -> None:
     top = Access("top", (), ())
     sequence = [access_of(plan, step) for step in plan.steps[Section.BEFORE]]
     sequence += [top, *loop] * rounds
-    sequence += [finish_access(plan), combine_access(plan)]
+    meeting = Access("cluster", (), ())
+    sequence += [finish_access(plan), combine_access(plan), meeting]
     sequence += [access_of(plan, step) for step in plan.steps[Section.AFTER]]
     while True:
         before = len(plan.barriers)
@@ -214,7 +215,8 @@ def derive_barriers(plan: KernelPlan) -> None:
             )
             if needed and access is not top:
                 plan.barriers.add(access.key)
-            if needed or access.key in plan.barriers:
+            meets = access is meeting and any(tile.cluster > 1 for tile in plan.shared.values())
+            if needed or meets or access.key in plan.barriers:
                 reads, writes = [], []
             reads += access.reads
             writes += mine

@@ -24,16 +24,17 @@ from workbench.codegen.cuda.steps import (
     Stage,
     StoreSink,
 )
-from workbench.codegen.cuda.storing import hand_over, store
+from workbench.codegen.cuda.storing import hand_over, replace_fragment, store
 from workbench.codegen.cuda.tile_values import TileValue
-from workbench.codegen.cuda.walks import Nest
+from workbench.codegen.cuda.walks import Nest, OperandWalk
 from workbench.core.tensors import RaggedSplit
 
 
 class StageWriter:
     """What sinks write with: the plan, the evaluator, the nest, and whether the current element is valid.
 
-    Attributes: before: statements in front of the nest, such as arrays that later steps read.
+    Attributes: before: statements in front of the nest, such as arrays that later steps read; fragment, c_type: C name and
+    element type of the registers that hold the current elements of a product's left operand, "" in any other stage.
     """
 
     def __init__(self, plan: KernelPlan, places: Places, stage: Stage) -> None:
@@ -42,6 +43,7 @@ class StageWriter:
         self.nest = Nest()
         self.elements = Elements(places, self.walk, self.nest)
         self.before: list[str] = []
+        self.fragment, self.c_type = "", ""
         self._valid: str | None = None
         self._valid_row: str | None = None
 
@@ -67,6 +69,8 @@ class StageWriter:
         found = []
         for axis, index in enumerate(self.walk.index):
             limit = self.limit(axis)
+            if self.fragment and axis != self.walk.inner:
+                continue  # rows that do not exist give rows of the product that are not read
             if limit is not None and (inner or axis != self.walk.inner):
                 found.append(f"{index.text} < {limit}")
         return found
@@ -95,8 +99,27 @@ class StageWriter:
 
     def text(self) -> list[str]:
         """Return the stage's statements."""
+        self.write_sinks()
+        return [*self.before, *self.walk.text(self.nest)]
+
+    def operand_text(self, source: TileValue, c_type: str, fragment: str) -> list[str]:
+        """Return the statements for one fragment of a product's left operand, which holds `source`."""
+        assert isinstance(self.walk, OperandWalk)
+        pair = self.elements.local(f"{source.name}_pair")
+        self.nest.group += [f"float {pair}[2];", f"unpack2<{c_type}>({fragment}[quad], {pair}[0], {pair}[1]);"]
+        self.elements.pairs[source] = pair
+        self.fragment, self.c_type = fragment, c_type
+        self.walk.row_slot = self.walk.quad_slot
+        self.write_sinks()
+        self.walk.row_slot = self.walk.own_slot
+        return self.walk.operand_lines(self.nest)
+
+    def write_sinks(self) -> None:
+        """Let every sink write into the nest."""
         for sink in self.stage.sinks:
             match sink:
+                case StoreSink() if self.fragment:
+                    replace_fragment(self, sink)
                 case StoreSink():
                     store(self, sink)
                 case HandOverSink():
@@ -113,7 +136,6 @@ class StageWriter:
                     save(self, sink)
                 case _:
                     assert_never(sink)
-        return [*self.before, *self.walk.text(self.nest)]
 
 
 def stage_lines(plan: KernelPlan, places: Places, stage: Stage) -> list[str]:

@@ -32,7 +32,7 @@ from workbench.codegen.cuda.tile_values import (
     TileValue,
 )
 from workbench.codegen.cuda.value_paths import has_plain_views, is_aligned
-from workbench.codegen.cuda.walks import FragmentWalk, RowsWalk, Walk, choose_width
+from workbench.codegen.cuda.walks import FragmentWalk, OperandWalk, RowsWalk, Walk, choose_width
 from workbench.core.shapes import Shape
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ class WalkChooser:
         for section in Section:
             for step in self.plan.steps[section]:
                 if isinstance(step, ProductStep):
+                    for prologue in step.prologues:
+                        prologue.walk = OperandWalk(step.layout, prologue.space)
+                        self.note_stage(prologue)
                     self.note_product(step)
                 else:
                     step.walk = self.walk_of(step)

@@ -136,13 +136,15 @@ class Operand:
     """Where a product finds a factor: a shared tile (perhaps as its transpose), or registers of the product before.
 
     Attributes: value: the tile's value below transposing views; is_transposed: the factor is the tile's transpose;
-    tile: its place; registers: C name of the fragments that hold it instead.
+    tile: its place; registers: C name of the fragments that hold it instead; prologue: what is done with its fragments
+    before they are multiplied.
     """
 
     value: TileValue
     is_transposed: bool
     tile: SharedTile | None
     registers: str = ""
+    prologue: Stage | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -162,6 +164,11 @@ class ProductStep:
     operands: list[tuple[Operand, Operand]]
     variable: str
     scale: str = ""
+
+    @property
+    def prologues(self) -> list[Stage]:
+        """What is done with fragments of left operands."""
+        return [left.prologue for left, _ in self.operands if left.prologue is not None]
 
 
 @dataclass(eq=False, kw_only=True)

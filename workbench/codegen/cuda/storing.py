@@ -54,3 +54,11 @@ def hand_over(writer: StageWriter, sink: HandOverSink) -> None:
     """Leave the value where the fragments of the product before it lie."""
     writer.before.append(f"float {sink.variable}{writer.walk.element_dims};")
     writer.nest.element.append(f"{sink.variable}{writer.walk.element_slot} = {writer.guarded(writer.term(sink.value))};")
+
+
+def replace_fragment(writer: StageWriter, sink: StoreSink) -> None:
+    """Put the value in the place of the product's left operand."""
+    out = writer.elements.local(f"{sink.value.name}_pair")
+    writer.nest.group.append(f"float {out}[2];")
+    writer.nest.element.append(f"{out}[e] = {writer.guarded(writer.term(sink.value))};")
+    writer.nest.group_last.append(f"{writer.fragment}[quad] = pack2<{writer.c_type}>({out}[0], {out}[1]);")

@@ -378,3 +378,33 @@ class FragmentWalk(Walk):
             body = loop(f"int matrix = 0; matrix < {layout.matrices}; matrix++", body, unroll=True)
         return ["{", *indented([*nest.outside, *layout.guarded(body)]), "}"]
 
+
+
+class OperandWalk(FragmentWalk):
+    """The elements of a product's left operand as ldmatrix leaves them: four registers of two neighbours each.
+
+    Register `quad` holds row lane / 4 (+ 8 where quad is odd) and two columns (8 further in the last two). A row is shared
+    by four lanes, and by the warps along the depth. `text` walks over the rows alone, for what comes after the loop.
+    """
+
+    def __init__(self, layout: ProductLayout, space: Shape) -> None:
+        super().__init__(layout, space)
+        self.element_key = ("operand", layout.key)
+        batch = "[matrix]" if layout.matrices > 1 else ""
+        tile = "[0]" if layout.row_tiles == 1 else "[mt]"
+        self.own_slot, self.quad_slot = self.row_slot, f"{batch}{tile}[quad % 2]"
+        depth = -(-space[-1] // 16) * 16
+        found = list(self.index)
+        if len(space) > 1:
+            found[-2] = Index("row", Level.ROW, layout.rows)
+        found[-1] = Index("(col + e)", Level.ELEMENT, depth, "col")
+        self.index = tuple(found)
+
+    def operand_lines(self, nest: Nest) -> list[str]:
+        """Return the statements for one 16 x 16 fragment, `left[mt]` (or left[0]) at depth `depth`."""
+        base = tile_base(self.layout.row_text, self.layout.row_tiles, 16, "mt")
+        row = f"const int row = {'' if base == '0' else base + ' + '}lane / 4 + quad % 2 * 8;"
+        col = "const int col = depth + lane % 4 * 2 + quad / 2 * 8;"
+        elements = loop("int e = 0; e < 2; e++", nest.element, unroll=True) if nest.element else []
+        body = [row, col, *nest.row_first, *nest.row, *nest.group, *elements, *nest.group_last]
+        return [*nest.outside, *loop("int quad = 0; quad < 4; quad++", body, unroll=True)]
