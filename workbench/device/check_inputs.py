@@ -20,7 +20,7 @@ from workbench.codegen.cuda.numeric_limits import (
     Floats,
     evaluate_within_types,
     exponents_of,
-    largest_logit,
+    survey,
 )
 from workbench.codegen.cuda.storage import Array, from_storage, to_storage
 from workbench.core.tensors import DeviceTensor
@@ -68,7 +68,7 @@ def _make_case(
 ) -> CheckCase:
     rng = np.random.default_rng([seed, *kind.value.encode()])
     drawn = [draw(tensor, kind, rng) for tensor in reference.inputs]
-    watched = [graph for graph in candidates if exponents_of(graph)]
+    watched = [graph for graph in candidates if exponents_of(graph) or (graph != reference and len(graph.nodes) > 1)]
     shared = {position for graph in watched for position in exponents_of(graph)}
     factors = np.ones(len(drawn))
     is_final = False
@@ -78,13 +78,19 @@ def _make_case(
             for array, factor, tensor in zip(drawn, factors, reference.inputs, strict=True)
         ]
         values = [from_storage(array, tensor.dtype) for array, tensor in zip(stored, reference.inputs, strict=True)]
-        logits = max((largest_logit(graph, values) for graph in watched), default=0.0)
+        surveys = [survey(graph, values) for graph in watched]
+        logits = max((found.logit for found in surveys), default=0.0)
         is_small = kind is InputKind.HARD and 0 < logits < LOGIT_LIMIT / 2 and not is_final
         if logits > LOGIT_LIMIT or is_small:
             step = float(np.clip(np.sqrt(LOGIT_LIMIT * 0.9 / logits), 0.25, 4.0))
             is_final = is_final or not is_small  # once it was too large, it only shrinks
             for position in shared:
                 factors[position] *= step
+            continue
+        if any(found.ratio * HEADROOM > 1 for found in surveys):  # an intermediate that the reference lacks
+            for position in shared or range(len(drawn)):
+                factors[position] *= 0.8
+            is_final = True
             continue
         expected, ratio = evaluate_within_types(reference, values, namespace)
         if ratio * HEADROOM <= 1:

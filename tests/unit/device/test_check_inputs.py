@@ -15,6 +15,7 @@ from workbench.device.check_inputs import InputKind, draw, make_cases
 from workbench.errors import UsageError
 from workbench.interpret import evaluate
 from workbench.programs import registry
+from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.tracing import trace
 from workbench.ugraph.value import exp, max, sum
 
@@ -72,6 +73,26 @@ def test_exponentials_below_a_maximum_are_free() -> None:
     assert abs(case.inputs[0] * 1000.0).max() <= LOGIT_LIMIT * 1.01
     (case,) = make_cases(safe, kinds=[InputKind.RANDOM])
     assert 0.2 < case.inputs[0].std() < 0.4
+
+
+def test_intermediates_of_a_candidate_stay_within_their_types() -> None:
+    program = registry.get("gqa", "standard", "float16", **SIZES)
+    kernel = KernelBuilder("float16 sums")
+    q, k, v = (kernel.input(tensor.name, tensor.shape) for tensor in program.inputs)
+    block = kernel.block(q, k, grid=(2,))
+    weights = exp(block.load(q, imap=(0,)) @ block.load(k, imap=(0,)))
+    block.save(weights, omap=(0,))
+    block.save(sum(weights) * 100, omap=(0,))
+    e, s = block.finish(dtypes=["float16", "float16"], name="weights")
+    kernel.output((e / s * 100) @ v)
+    narrow = kernel.build()
+    (free,) = make_cases(program, registry.known_good("gqa", **SIZES), kinds=[InputKind.HARD])
+    (case,) = make_cases(program, [narrow], kinds=[InputKind.HARD])
+    sums = [
+        100 * np.exp(found.inputs[0].astype(np.float64) @ found.inputs[1].astype(np.float64)).sum(-1).max()
+        for found in (free, case)
+    ]
+    assert sums[0] > 65504 / 4 >= sums[1]
 
 
 def test_nothing_comes_near_the_largest_number() -> None:

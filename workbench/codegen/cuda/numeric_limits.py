@@ -6,6 +6,7 @@ Invariant: everything is evaluated in float64, so a limit is told before it is m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,20 +28,28 @@ HEADROOM = 4.0
 """The largest value of a tensor stays this factor below its type's largest number."""
 
 
+class _Sizes:
+    """Observes a walk: the largest value of any kernel tensor over its type's largest number; inf if not finite."""
+
+    def __init__(self, graph: KernelGraph) -> None:
+        self.ratio, self._tensors = 0.0, graph.tensors
+
+    def __call__(self, path: tuple[str, ...], value: Any) -> None:
+        """Look at a tensor; tiles inside block graphs have longer paths."""
+        if len(path) == 1 and value.size:
+            largest = float(abs(value).max())
+            ratio = largest / self._tensors[path[0]].dtype.largest if np.isfinite(largest) else np.inf
+            self.ratio = max(self.ratio, ratio)
+
+
 def evaluate_within_types(
     graph: KernelGraph, values: Sequence[Floats], namespace: Any = np
 ) -> tuple[list[Floats], float]:
     """Return the float64 outputs, and the largest value of any kernel tensor over its type's largest; inf if not finite."""
-    ratios = [0.0]
-
-    def observe(path: tuple[str, ...], value: object) -> None:
-        if len(path) == 1:
-            largest = float(abs(value).max()) if getattr(value, "size", 0) else 0.0  # type: ignore[arg-type]
-            ratios.append(largest / graph.tensors[path[0]].dtype.largest if np.isfinite(largest) else np.inf)
-
-    outputs = walk(graph, [namespace.asarray(value) for value in values], FloatDomain(namespace), observe)
+    sizes = _Sizes(graph)
+    outputs = walk(graph, [namespace.asarray(value) for value in values], FloatDomain(namespace), sizes)
     found = [np.asarray(output if isinstance(output, np.ndarray) else output.get()) for output in outputs]
-    return found, max(ratios)
+    return found, sizes.ratio
 
 
 class _WatchedDomain(FloatDomain):
@@ -58,11 +67,23 @@ class _WatchedDomain(FloatDomain):
         return super().rule(spec, operands, attributes, prefix)
 
 
-def largest_logit(graph: KernelGraph, values: Sequence[Floats]) -> float:
-    """Return the largest argument, by size, of an exponential that is not taken below a maximum; 0 without any."""
-    domain = _WatchedDomain(array_namespace(*values))
-    walk(graph, list(values), domain)
-    return min(domain.largest, 1e6)
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a graph makes of some inputs.
+
+    Attributes: logit: the largest argument, by size, of an exponential that is not taken below a maximum, 0 without any;
+    ratio: the largest value of any kernel tensor over its type's largest number.
+    """
+
+    logit: float
+    ratio: float
+
+
+def survey(graph: KernelGraph, values: Sequence[Floats]) -> Survey:
+    """Return how large the values of a graph become on these inputs."""
+    domain, sizes = _WatchedDomain(array_namespace(*values)), _Sizes(graph)
+    walk(graph, list(values), domain, sizes)
+    return Survey(min(domain.largest, 1e6), sizes.ratio)
 
 
 # ------------------------------------------------------------------------------- which inputs reach an exponential

@@ -19,7 +19,7 @@ from workbench.codegen.cuda.numeric_limits import (
     LOGIT_LIMIT,
     evaluate_within_types,
     exponents_of,
-    largest_logit,
+    survey,
 )
 from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
@@ -70,7 +70,7 @@ def make_self_check(graph: KernelGraph) -> SelfCheck:
     tolerance = max(TOLERANCES[dtype] for dtype in types)
     while max(shifts) <= LARGEST_SHIFT:
         values = make_inputs(graph.inputs, shifts)
-        if shared and largest_logit(graph, values) > LOGIT_LIMIT:
+        if shared and survey(graph, values).logit > LOGIT_LIMIT:
             grown: Sequence[int] = sorted(shared)
         else:
             expected, ratio = evaluate_within_types(graph, values)
