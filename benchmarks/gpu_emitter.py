@@ -60,7 +60,7 @@ from workbench.ugraph.kernel_graph import KernelGraph  # noqa: E402
 
 RANDOM_GRAPHS = 240
 GPU_WORKERS = 4
-CHECK_S, COMPILE_S = 60.0, 60.0
+CHECK_S, COMPILE_S = 120.0, 60.0
 COLD_LIMIT_S, WARM_LIMIT_S, VARIANTS, VARIANTS_LIMIT_S = 0.5, 0.02, 100, 10.0
 HAND_WRITTEN_RATIO = 1.1
 PYTEST_FILES = ("test_executable.py", "test_faults.py", "test_export.py", "test_intrinsics.py")

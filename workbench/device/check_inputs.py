@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from workbench.codegen.cuda.numeric_limits import (
     HEADROOM,
@@ -74,7 +75,7 @@ def _make_case(
     is_final = False
     for _ in range(ATTEMPTS):
         stored = [
-            to_storage(array * factor, tensor.dtype)
+            to_storage(array * np.float32(factor), tensor.dtype)
             for array, factor, tensor in zip(drawn, factors, reference.inputs, strict=True)
         ]
         values = [from_storage(array, tensor.dtype) for array, tensor in zip(stored, reference.inputs, strict=True)]
@@ -103,19 +104,19 @@ def _make_case(
     )
 
 
-def draw(tensor: DeviceTensor, kind: InputKind, rng: np.random.Generator) -> Floats:
+def draw(tensor: DeviceTensor, kind: InputKind, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     """Return random numbers of a tensor's shape. HARD: scales from 0.2 to 4.5 along rows, 0.4 to 2.7 along heads, ..."""
     shape = tensor.shape
-    array = np.asarray(rng.standard_normal(shape), dtype=np.float64)
+    rank = len(shape)
+    array = np.asarray(rng.standard_normal(shape, dtype=np.float32))
+    array *= np.float32(STANDARD_DEVIATION)
     if kind is InputKind.HARD:
-        rank = len(shape)
         for axis, extent in enumerate(shape):
             along = [1] * rank
             along[axis] = extent
-            from_end = rank - axis
-            spread, offset = {1: (0.7, 0.25), 2: (1.5, 0.5)}.get(from_end, (1.0, 0.25))
+            spread, offset = {1: (0.7, 0.25), 2: (1.5, 0.5)}.get(rank - axis, (1.0, 0.25))
             if rank == 1:
                 spread, offset = 1.0, 0.5
-            array += offset * rng.standard_normal(along)
-            array *= np.exp(rng.uniform(-spread, spread, along))
-    return STANDARD_DEVIATION * array
+            array += np.float32(offset * STANDARD_DEVIATION) * rng.standard_normal(along, dtype=np.float32)
+            array *= np.exp(rng.uniform(-spread, spread, along)).astype(np.float32)
+    return array
