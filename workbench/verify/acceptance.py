@@ -1,7 +1,7 @@
 """How often a polynomial in random residues, roots and exponentials vanishes: the sums behind the bound of one test.
 
 Invariant: each probability is an upper bound for every pair of forms of the given sizes, or is not given. The theorems are
-numbered as in `docs/verification.md`.
+lettered as in `docs/verification.md`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Acceptance:
         return Side(value, meeting, fits, roots, basis), size
 
     def vanishing(self, size: Size, roots: RootCost, basis: Basis, modulus: Modulus) -> float:
-        """Return the probability that a nonzero polynomial of this size vanishes (theorems 1 to 3)."""
+        """Return the probability that a nonzero polynomial of this size vanishes (theorems A to C)."""
         value = float(max(size.degree, 1 if not (size.plus or size.minus) else 0)) * roots.factor / modulus.m
         weight = laurent_degree(size)
         if weight:
@@ -111,7 +111,7 @@ class Acceptance:
         return value
 
     def collisions(self, found: Sequence[Form], size: Size, roots: RootCost, basis: Basis, modulus: Modulus) -> float:
-        """Return the probability that random functions of different arguments cannot be told apart (theorem 4)."""
+        """Return the probability that random functions of different arguments cannot be told apart (theorem D)."""
         calls = [atom for atom in atoms_outside_exponents(found) if isinstance(atom, Call)]
         if not calls:
             return 0.0

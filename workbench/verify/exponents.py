@@ -2,7 +2,7 @@
 
 An atom is a function at a place (the logit of one query and one key). Invariant: a basis exists only if, given the others
 and everything modulo p, each atom takes no value with probability above `delta`, but for an event of probability `fail`;
-otherwise `reason` says what was not shown. Theorem 2 of `docs/verification.md`.
+otherwise `reason` says what was not shown. Theorem B of `docs/verification.md`.
 """
 
 from __future__ import annotations

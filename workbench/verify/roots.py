@@ -1,7 +1,7 @@
 """What square roots cost: which radicands there are, whether they are independent, how often all of them are squares.
 
 Invariant: a number comes out only where it is shown that no product of a nonempty set of the radicands is a square times a
-constant; else the reason does. Theorem 3 of `docs/verification.md`.
+constant; else the reason does. Theorem C of `docs/verification.md`.
 """
 
 from __future__ import annotations
