@@ -38,7 +38,7 @@ from workbench.codegen.cuda.loads import Copy, copy_lines, load_comment
 from workbench.codegen.cuda.lowering import LoweredBlock, lower_block
 from workbench.codegen.cuda.plan import KernelPlan, make_plan
 from workbench.codegen.cuda.plan_notes import plan_notes, step_comment
-from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE, Schedule
+from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE, SHARED_LIMIT, Schedule
 from workbench.codegen.cuda.shared_memory import (
     COMBINE,
     FINISH,
@@ -56,6 +56,9 @@ from workbench.core.dtypes import DType
 from workbench.core.tensors import RaggedSplit
 from workbench.errors import EmitError, LaunchShapeError
 from workbench.ugraph.nodes import GraphDefinedNode
+
+MULTIPROCESSORS = 132
+"""Of an H100 or H200 SXM."""
 
 
 class KernelWriter:
@@ -325,7 +328,8 @@ class KernelWriter:
         memory = ["WB_DYNAMIC_SHARED(memory);"] if plan.shared_bytes else []
         cluster = f" WB_CLUSTER({plan.cluster}, 1, 1)" if plan.cluster > 1 else ""
         arguments = ", ".join(self.parameter_text(parameter) for parameter in self.parameters)
-        signature = f'extern "C" __global__ void __launch_bounds__({plan.threads}){cluster}\n    {self.name}({arguments}) {{'
+        bounds = f"__launch_bounds__({plan.threads}, {resident_blocks(plan)})"
+        signature = f'extern "C" __global__ void {bounds}{cluster}\n    {self.name}({arguments}) {{'
         comments = "\n".join(f"// {line}" for line in plan_notes(plan))
         return f"{comments}\n{signature}\n" + "\n".join(indented([*memory, *head, "", *lines])).rstrip() + "\n}\n"
 
@@ -341,6 +345,18 @@ def lower_with_parameters(node: GraphDefinedNode, names: CNames) -> tuple[Lowere
     inputs = [KernelParameter(name=names.claim(t.name), tensor=t, is_output=False) for t in node.block.operands]
     outputs = [KernelParameter(name=names.claim(t.name), tensor=t, is_output=True) for t in node.results]
     return lower_block(node.block, node.results, names), (*inputs, *outputs)
+
+
+def resident_blocks(plan: KernelPlan) -> int:
+    """Return how many blocks a multiprocessor should hold: what shared memory, the grid and the accumulators allow.
+
+    Without it the compiler spills registers for an occupancy that nobody needs.
+    """
+    by_memory = (SHARED_LIMIT + 1024) // (plan.shared_bytes + 1024)  # each block takes 1 KB more
+    by_grid = -(-prod(plan.lowered.grid) * plan.cluster * plan.spread // MULTIPROCESSORS)
+    held = sum(step.layout.accumulators * (2 if step.scale else 1) for step in plan.products.values())
+    by_registers = 65536 // (plan.threads * min(128 + held, 255))
+    return max(1, min(by_memory, by_grid, by_registers))
 
 
 def settled_fast_math(schedule: Schedule, parameters: tuple[KernelParameter, ...]) -> bool:

@@ -210,6 +210,15 @@ class Planner:
         (only,) = types if len(types) == 1 else ("float",)
         return only
 
+    def narrow_type(self, value: Contracted) -> str:
+        """Return the 16-bit type in which a product with a computed left factor of float32 could be done, else float.
+
+        Rounding that factor to 16 bits where it is handed over loses no more than rounding the others did.
+        """
+        left, right = value.pairs[0]
+        narrow = C_TYPES[right.dtype]
+        return narrow if narrow != "float" and C_TYPES[left.dtype] in (narrow, "float") else "float"
+
     def may_overflow(self, factor: TileValue) -> bool:
         """Return True when a computed factor may leave the range of float16 though its inputs are tame: it has an exp."""
         return any(
@@ -239,7 +248,7 @@ class Planner:
         kept = [value for value in products if self.kept_by(value) is not None]
         most = MAX_ACCUMULATORS if len(kept) < 2 else max(32, MAX_ACCUMULATORS // len(kept))
         for value in products:
-            c_type, warps = self.element_type(value), self.result.warps
+            c_type, warps = self.narrow_type(value), self.result.warps
             shape = self.product_shape(value, c_type)
             source = self.fed_by(value)
             given = self.schedule.layouts.get(value.label)
@@ -247,13 +256,15 @@ class Planner:
             is_handed = False
             if source is not None and chosen is not None and shape.fits(chosen, warps):
                 is_handed = self.hands_over(source, shape.layout(chosen, warps))
-            if c_type == "f16":
-                wide = [factor for factor in value.reads if self.may_overflow(factor)]
-                if wide and not (is_handed and wide == [value.pairs[0][0]]):
-                    c_type, is_handed = "float", False
-                    shape, chosen = self.product_shape(value, c_type), given
-                elif wide:
-                    self.scaled.add(value)
+            wide = [factor for factor in value.reads if c_type == "f16" and self.may_overflow(factor)]
+            if not is_handed and (wide or self.element_type(value) != c_type):
+                c_type, chosen = "float", given
+                shape = self.product_shape(value, c_type)
+            elif wide and wide != [value.pairs[0][0]]:
+                c_type, chosen, is_handed = "float", given, False
+                shape = self.product_shape(value, c_type)
+            elif c_type == "f16" and (wide or self.element_type(value) != c_type):
+                self.scaled.add(value)
             if is_handed:
                 assert source is not None
                 self.feeds[value] = source
@@ -297,7 +308,7 @@ class Planner:
 
     def fed_by(self, value: Contracted) -> Contracted | None:
         """Return the product whose fragments, worked on in registers, become the left operand of this one."""
-        if len(value.pairs) != 1 or self.element_type(value) == "float":
+        if len(value.pairs) != 1 or self.narrow_type(value) == "float":
             return None
         left, right = value.pairs[0]
         products = [reader for reader in self.result.readers[left] if isinstance(reader, Contracted)]
