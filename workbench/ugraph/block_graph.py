@@ -122,6 +122,10 @@ class BlockGraph:
                     f"in node {where} of a block graph with grid {self.grid_dims}, loop {self.forloop_range}"
                 )
                 raise
+            if len(node.results) != len(expected):
+                raise ResultMismatchError(
+                    f"{len(node.results)} recorded results, the node yields {len(expected)}", where, "record each, once"
+                )
             for tensor, (shape, ragged) in zip(node.results, expected, strict=True):
                 if tensor.name in tiles:
                     raise DuplicateNameError(f"{tensor.name!r} names two tiles", where, "rename one")

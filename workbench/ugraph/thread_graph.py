@@ -40,25 +40,31 @@ class ThreadGraph:
             shapes[tensor.name] = tensor.shape
         contractions = 0
         for node in self.nodes:
-            spec = node.spec
+            spec, where = node.spec, ", ".join(result.name for result in node.results) or node.op
             if spec.kind is OpKind.CONTRACTION:
                 contractions += 1
                 if not set(node.operands) <= names:
                     raise ThreadGraphError(
-                        "a contraction is not a leaf of the tree", node.results[0].name, "start a new node"
+                        "a contraction is not a leaf of the tree", where, "start a new node"
                     )
             elif spec.kind not in (OpKind.ELEMENTWISE, OpKind.CONSTANT):
                 raise ThreadGraphError(
                     f"{node.op} is a {spec.kind.value}, which needs other threads' elements",
-                    node.results[0].name,
+                    where,
                     "leave it in the block graph",
                 )
             for operand in node.operands:
                 if operand not in shapes:
                     raise UnknownTensorError(
-                        f"operand {operand!r} is not defined before", node.results[0].name, "reorder"
+                        f"operand {operand!r} is not defined before", where, "reorder"
                     )
             inferred = spec.infer_shapes(tuple(shapes[name] for name in node.operands), node.attribute_map)
+            if len(node.results) != len(inferred):
+                raise ResultMismatchError(
+                    f"{len(node.results)} recorded results, {node.op} yields {len(inferred)}",
+                    where,
+                    "record each, once",
+                )
             for result, shape in zip(node.results, inferred, strict=True):
                 if result.shape != shape:
                     raise ResultMismatchError(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.core.dtypes import DType
-from workbench.core.tensors import DeviceTensor, RaggedSplit, SharedTensor
+from workbench.core.tensors import DeviceTensor, RaggedSplit, RegisterTensor, SharedTensor
 from workbench.errors import (
     AccumulatorError,
     AttributeValueError,
@@ -39,6 +39,7 @@ from workbench.ugraph.builder import BlockBuilder, KernelBuilder, ThreadBuilder
 from workbench.ugraph.inference import Place
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, AccumulatorKind, GraphDefinedNode, InputIterator, OpNode, OutputSaver
+from workbench.ugraph.thread_graph import ThreadGraph
 from workbench.ugraph.value import Value
 
 
@@ -346,6 +347,11 @@ def test_a_block_graph_put_together_wrongly_is_refused() -> None:
         BlockGraph(graph.operands, (wrong_tile, exponential, accumulator, saver), (2,), 3)
     with pytest.raises(UnknownTensorError, match="operand 'i0' is not defined before; define it first; a cycle"):
         BlockGraph(graph.operands, (exponential, loader, accumulator, saver), (2,), 3)
+    assert isinstance(exponential, OpNode)
+    twice = OpNode("exp", exponential.operands, (*exponential.results, SharedTensor("again", (2, 2))))
+    for wrong in (twice, OpNode("exp", exponential.operands, ())):
+        with pytest.raises(ResultMismatchError, match="recorded results, the node yields 1; record each, once"):
+            BlockGraph(graph.operands, (loader, wrong, accumulator, saver), (2,), 3)
     with pytest.raises(DuplicateNameError, match="'i0' names two tiles"):
         BlockGraph(graph.operands, (loader, *graph.nodes), (2,), 3)
     with pytest.raises(SaverError, match="a value of the loop body is stored"):
@@ -355,6 +361,18 @@ def test_a_block_graph_put_together_wrongly_is_refused() -> None:
     bad = Accumulator(AccumulatorKind.RESCALE, accumulator.operand, accumulator.result)
     with pytest.raises(AccumulatorError, match="needs a rescaling factor"):
         BlockGraph(graph.operands, (loader, exponential, bad, saver), (2,), 3)
+
+
+def test_a_thread_graph_put_together_wrongly_is_refused() -> None:
+    p, q, r = (RegisterTensor(name, (2, 3)) for name in "pqr")
+    with pytest.raises(ResultMismatchError, match="exp: 0 recorded results, exp yields 1"):
+        ThreadGraph((p,), (OpNode("exp", ("p",), ()),), "p")
+    with pytest.raises(ResultMismatchError, match="q, r: 2 recorded results, exp yields 1"):
+        ThreadGraph((p,), (OpNode("exp", ("p",), (q, r)),), "q")
+    with pytest.raises(ThreadGraphError, match="sum: sum is a reduction"):
+        ThreadGraph((p,), (OpNode("sum", ("p",), (), (("axis", -1),)),), "p")
+    with pytest.raises(ResultMismatchError, match="recorded shape"):
+        ThreadGraph((p,), (OpNode("exp", ("p",), (RegisterTensor("q", (3, 2)),)),), "q")
 
 
 def test_a_kernel_graph_put_together_wrongly_is_refused() -> None:
