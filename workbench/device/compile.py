@@ -168,7 +168,9 @@ def run_nvcc(source: str, arch: str, flags: Sequence[str], target: str) -> tuple
 def run_nvrtc(source: str, arch: str, flags: Sequence[str], target: str) -> tuple[bytes, str]:
     """Return NVRTC's output (target "cubin" or "ptx") and log."""
     option = arch if target == "cubin" else arch.replace("sm_", "compute_")
-    data, log, is_good = load_nvrtc().compile(source, [f"-arch={option}", *flags], target)
+    # with a driver NVRTC keeps what it compiled, and then answers without ptxas's report; our own cache does that better
+    options = [f"-arch={option}", "-no-cache", *flags]
+    data, log, is_good = load_nvrtc().compile(source, options, target)
     if not is_good:
         raise KernelCompileError(error_message(log, "nvrtc", arch), log)
     return data, log
