@@ -180,21 +180,24 @@ def run_pytest(report: Report, part: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         results = Path(scratch) / "results.xml"
         files = [str(REPOSITORY / "tests" / "gpu" / name) for name in PYTEST_FILES]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={results}", *files]
+        options = ["-q", "-n", "0", "-p", "no:cacheprovider", f"--junit-xml={results}"]
+        command = [sys.executable, "-m", "pytest", *options, *files]
+        output = b""
         environment = {**os.environ, "WORKBENCH_REQUIRE_GPU": "1"}
         try:
-            subprocess.run(
+            output = subprocess.run(
                 command,
                 cwd=REPOSITORY,
                 env=environment,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 timeout=max(report.left_s, 1),
                 check=False,
-            )
+            ).stdout
         except subprocess.TimeoutExpired:
             report.row(part, "tests/gpu", "failed", "not ended within the time budget")
         if not results.is_file():
-            report.row(part, "tests/gpu", "failed", "pytest wrote no results")
+            report.row(part, "tests/gpu", "failed", "pytest wrote no results: " + output.decode(errors="replace")[-600:])
             return
         for test in ElementTree.parse(results).getroot().iter("testcase"):
             problem = next((child for child in test if child.tag in ("failure", "error")), None)
