@@ -76,6 +76,15 @@ def test_smallest_and_largest_value_are_those_taken(index: Index) -> None:
     assert (index.low, index.high) == (min(taken), max(taken))
 
 
+@pytest.mark.parametrize("divisor", range(2, 7))
+def test_division_is_right_for_all_small_coefficients(divisor: int) -> None:
+    for a, b, offset in product(range(7), range(7), range(4)):
+        index = combine([(a, variable(A)), (b, variable(B))], offset)
+        quotient, remainder = divide(index, divisor, index.high // divisor + 1)
+        for env in ({A: x, B: y} for x in range(3) for y in range(4)):
+            assert (value(quotient, env), value(remainder, env)) == divmod(value(index, env), divisor)
+
+
 def test_even_cuts_leave_no_quotient() -> None:
     index = combine([(20, variable(A)), (5, variable(B)), (1, variable(C))])
     assert divide(index, 20, 3) == (variable(A), combine([(5, variable(B)), (1, variable(C))]))
