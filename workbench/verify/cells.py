@@ -117,7 +117,7 @@ class _Tree:
                 found = search_pair(self.terms, self.left, self.right, self.rng, self.accept)
                 if found:
                     return self._differ(found)
-            region = _Region(form, self.meter)
+            region = Region(form, self.meter)
             if cell.known and region.is_linearly_infeasible():
                 self._drop("linear program")
                 continue
@@ -168,7 +168,7 @@ class _Tree:
             for sign in (1, -1):
                 yield _Cell((*cell.known, self.terms.scale(sign, inner)), cell.chosen)
 
-    def _leaf(self, form: NormalForm, region: _Region) -> tuple[Difference | None, str]:
+    def _leaf(self, form: NormalForm, region: Region) -> tuple[Difference | None, str]:
         """Return a difference in the cell, or ("", None) if it has no point, or why neither is known."""
         guided: list[Point] = []
         if region.point is not None:
@@ -194,7 +194,7 @@ class _Tree:
         return None, f"the normal forms differ{where}, and no real point shows it"
 
 
-class _Region:
+class Region:
     """The inequalities of a cell as polynomials: strict, because a cell without interior need not be looked at."""
 
     def __init__(self, form: NormalForm, meter: Meter) -> None:

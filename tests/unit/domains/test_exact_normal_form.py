@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -189,6 +190,17 @@ def test_pieces_as_opaque_values_with_their_linear_laws(terms: ExactTerms) -> No
     )
 
 
+def test_maxima_of_two_whatever_their_order(terms: ExactTerms) -> None:
+    """max(a, b) = a + relu(b - a) for each pair in each order: the normal form's own order must not show."""
+    values = [terms.variable(0, number) for number in range(4)]
+    values.append(terms.exp(values[0]))
+    for a, b in itertools.permutations(values, 2):
+        relu = terms.maximum((terms.sub(b, a), terms.zero))
+        assert equal(terms, terms.maximum((a, b)), terms.add(a, relu))
+        assert not equal(terms, relu, terms.maximum((terms.sub(a, b), terms.zero)))
+        assert not equal(terms, terms.maximum((a, b)), terms.add(b, relu))
+
+
 def test_a_cell_picks_the_piece(terms: ExactTerms) -> None:
     x, y = terms.variable(0, 0), terms.variable(0, 1)
     largest = terms.maximum((x, y))
@@ -241,6 +253,19 @@ def test_factors_of_a_denominator_are_shared(terms: ExactTerms) -> None:
     assert again.coefficient == -6
 
 
+def test_denominators_keep_their_powers(terms: ExactTerms) -> None:
+    x, y = terms.variable(0, 0), terms.variable(0, 1)
+    form = form_of(terms)
+    total = terms.add(x, y)
+    polynomial = form.polynomial(terms.add(terms.power(total, -3), terms.div(x, total)))
+    assert sorted(factorise(form.ring, polynomial).factors.values()) == [-3, 1]
+    assert equal(
+        terms,
+        terms.sqrt(terms.add(terms.power(total, -2), terms.zero)),
+        terms.div(terms.one, terms.sqrt(terms.mul(total, total))),
+    )
+
+
 def test_the_float_value_is_that_of_the_expression(terms: ExactTerms) -> None:
     form = form_of(terms)
     two = terms.add(terms.sqrt(terms.number(12)), terms.exp(terms.one))
@@ -250,6 +275,12 @@ def test_the_float_value_is_that_of_the_expression(terms: ExactTerms) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- budget
+def test_exponents_that_packing_cannot_hold_end_it_too(terms: ExactTerms) -> None:
+    x, y = terms.variable(0, 0), terms.variable(0, 1)
+    with pytest.raises(BudgetError, match="exponent"):
+        equal(terms, terms.add(terms.power(x, 2**32), y), terms.add(y, y))
+
+
 def test_budgets_end_a_computation(terms: ExactTerms) -> None:
     total = terms.linear([(1, terms.variable(0, number)) for number in range(12)])
     power = terms.power(total, 12)

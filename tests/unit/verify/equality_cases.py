@@ -69,6 +69,11 @@ SMOOTH_DIFFERENT: dict[str, tuple[int, Function, Function]] = {
     "both gelus": (1, lambda x: wb.gelu(x), lambda x: wb.gelu(x, approximate="tanh")),
     "erf doubled": (1, lambda x: wb.gelu(2 * x), lambda x: 2 * wb.gelu(x)),
     "softmax scaled": (1, lambda x: wb.softmax(2 * x), lambda x: wb.softmax(x)),
+    "a root of a far square": (  # differs only below -10^7
+        1,
+        lambda x: wb.sqrt(wb.square(x + 10**7)),
+        lambda x: x + 10**7,
+    ),
     "sum of roots": (2, lambda x, y: wb.sqrt(x + y), lambda x, y: wb.sqrt(x) + wb.sqrt(y)),
     "columns for rows": (1, lambda x: wb.sum(x, axis=-1) * x, lambda x: wb.sum(x, axis=-2) * x),
 }

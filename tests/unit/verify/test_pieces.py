@@ -98,6 +98,19 @@ def test_a_maximum_over_tiles_is_the_maximum() -> None:
     assert decide_pieces(program, kernel.build()).kind == "equal"
 
 
+def test_the_maximum_of_an_empty_tile_is_no_value() -> None:
+    """Five elements cut into four tiles of two: the last tile is empty, and its maximum is stored."""
+    kernel = KernelBuilder("empty tile")
+    x = kernel.input("x", (2, 5))
+    block = kernel.block(x, grid=(4,))
+    block.save(wb.max(block.load(x, imap=(1,))), omap=(1,))
+    kernel.output(*block.finish())
+    graph = kernel.build()
+    report = decide_pieces(graph, graph)
+    assert report.kind == "undecided"
+    assert "empty tile" in report.reason
+
+
 def test_what_holds_on_most_cells_is_not_equal() -> None:
     """The middle of five with one comparator left out: wrong in a few orders of the inputs only."""
 
@@ -145,4 +158,11 @@ def test_without_z3_nonlinear_cells_are_undecided_and_never_wrong(monkeypatch: p
     report = decide_pieces(*pair(PIECEWISE_EQUAL["a positive form"]))
     assert report.kind == "undecided"
     assert "no real point" in report.reason
-    assert decide_pieces(*pair(PIECEWISE_EQUAL["|xy| = |x| |y|"])).kind == "equal"
+    for name in (
+        "|xy| = |x| |y|",
+        "the median does not depend on the order",
+        "the largest square",
+        "e^x is above 1 + x",
+    ):
+        report = decide_pieces(*pair(PIECEWISE_EQUAL[name]))  # signs and linear programs suffice
+        assert report.kind == "equal", report.describe()
