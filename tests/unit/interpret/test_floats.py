@@ -256,6 +256,8 @@ def test_wrong_inputs_are_named() -> None:
         evaluate(graph, [np.ones((6, 24)), np.ones((24, 21))])
     with pytest.raises(UsageError, match="no array of numbers"):
         evaluate(graph, [np.ones((6, 24)), [["a"] * 20] * 24])
+    with pytest.raises(UsageError, match="a KernelGraph is evaluated, got function"):
+        evaluate(rms_linear, [np.ones((6, 24))])  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(UsageError, match="complex"):
         evaluate(graph, [np.ones((6, 24)), np.ones((24, 20)) * 1j])
     with pytest.raises(UsageError, match="sequence"):

@@ -275,3 +275,12 @@ def test_what_is_no_number_is_said_in_one_line(fn: Callable[[Any], Value], messa
     with pytest.raises(UsageError, match=message) as caught:
         trace(fn, X=(2, 3))
     assert "\n" not in str(caught.value)
+
+
+def test_sizes_by_position_are_refused() -> None:
+    @program
+    def f(X: "b h") -> Any:  # type: ignore[valid-type]  # noqa: F722
+        return X
+
+    with pytest.raises(UsageError, match=r"program f: sizes are given by name, f\(b=..., h=...\)"):
+        f(2, 3)  # type: ignore[call-overload]  # the mistake under test
