@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from itertools import count, pairwise, permutations
 from typing import TypeVar, assert_never
 
 from workbench.verify.form_atoms import (
@@ -45,8 +46,10 @@ from workbench.verify.patterns import pattern_of
 
 A = TypeVar("A", bound=Atom)
 
-# Numbers of open variables: below these, how deep a sum is nested when it is built (`elements`).
-_JOINED, _REOPENED, _SPLIT = 1 << 20, 1 << 21, 1 << 22
+MAX_ORDERED = 4  # sums of one product that are brought to a canonical order
+# Numbers of open variables: below these, how deep a sum is nested when it is built (`elements`); a bound variable that is
+# opened keeps its number, which those of the sums inside it are below; then fresh ones.
+_REOPENED, _FRESH = 1 << 20, 1 << 21
 
 
 # ----------------------------------------------------------------------------------------------------------- arithmetic
@@ -57,6 +60,7 @@ class Forms:
         self._atoms: dict[tuple[object, ...], AnyAtom] = {}
         self._forms: dict[tuple[object, ...], Form] = {}
         self._substituted: dict[tuple[int, frozenset[tuple[Var, Index]]], Form] = {}
+        self._fresh = count(_FRESH)
         self.zero = self.form({})
         self.one = self.number(1)
 
@@ -229,11 +233,7 @@ class Forms:
             return self.add(*parts)
         length = 0 if limits else self._part(var, form)
         if length:
-            number = max(0, var.number) % _SPLIT
-            inner, outer = (
-                Var("open", _SPLIT * 2 + number, length),
-                Var("open", _SPLIT * 3 + number, var.extent // length),
-            )
+            inner, outer = self._open(length), self._open(var.extent // length)
             place = combine([(length, variable(outer)), (1, variable(inner))])
             return self.sum_over(outer, self.sum_over(inner, self.substitute(form, {var: place})))
         return self.add(*(self.scale(self._sum_of(var, monomial, limits), c) for monomial, c in form.terms))
@@ -257,7 +257,22 @@ class Forms:
         cuts = sorted(start for start in found if 0 < start < var.extent)
         return [0, *cuts] if cuts else []
 
+    def _open(self, extent: int) -> Var:
+        return Var("open", next(self._fresh), extent)
+
     def _sum_of(self, var: Var, monomial: Monomial, limits: Limits) -> Form:
+        outside, inside = self._parted(var, monomial)
+        body = self._joined(inside)
+        if len(body.terms) > 1:
+            total = self.sum_over(var, body, limits)
+        elif not inside and not limits:
+            total = self.number(var.extent)
+        else:
+            total = self._merged(var, body, limits)
+        return self.mul(self._joined(outside), total)
+
+    def _parted(self, var: Var, monomial: Monomial) -> tuple[Monomial, Monomial]:
+        """Return the factors that do not depend on a variable, and those that do; exponentials are taken apart."""
         outside: list[tuple[AnyAtom, int]] = []
         inside: list[tuple[AnyAtom, int]] = []
         for atom, power in monomial:
@@ -271,25 +286,20 @@ class Forms:
                 inside += self.exp(self.form(held)).terms[0][0]
             else:
                 inside.append((atom, power))
-        body = self._joined(tuple(inside))
-        if len(body.terms) > 1:
-            total = self.sum_over(var, body, limits)
-        elif not inside and not limits:
-            total = self.number(var.extent)
-        else:
-            total = self._merged(var, body, limits)
-        return self.mul(self._joined(tuple(outside)), total)
+        return tuple(outside), tuple(inside)
 
     def _merged(self, var: Var, body: Form, limits: Limits) -> Form:
-        """Return the sum of one monomial that depends on the variable, joined with a sum that it is where possible."""
+        """Return the sum of one monomial that depends on the variable, in canonical order with the sums inside it."""
         ((monomial, c),) = body.terms
-        if len(monomial) == 1 and isinstance(monomial[0][0], Sum) and monomial[0][1] == 1:
-            inner = monomial[0][0]
-            for rewrite in (self._loop_and_tile, self._exchanged, self._ordered):
-                rewritten = rewrite(var, inner, limits)
-                if rewritten is not None:
-                    return self.scale(rewritten, c)
-        return self.scale(self._closed(var, self.form({monomial: Fraction(1)}), limits), c)
+        sums = [atom for atom, power in monomial if isinstance(atom, Sum) and power == 1]
+        found: Form | None = None
+        if len(monomial) == len(sums) == 1:
+            found = self._loop_and_tile(var, sums[0], limits) or self._exchanged(var, sums[0], limits)
+        if found is None and len(sums) == 1 and not limits:
+            found = self._reordered(var, monomial, sums[0])
+        if found is None:
+            found = self._closed(var, self.form({monomial: Fraction(1)}), limits)
+        return self.scale(found, c)
 
     def _closed(self, var: Var, body: Form, limits: Limits) -> Form:
         bound = Var("bound", body.height + 1, var.extent)
@@ -317,51 +327,78 @@ class Forms:
                 else:
                     kept.append((index, below))
             # n * high + low -> whole is the same as high -> 0, low -> whole, as they occur only together
-            whole = Var("open", _JOINED, extent)
+            whole = self._open(extent)
             values = {high: constant(0), low: variable(whole)}
             new_limits = tuple((substitute(index, values), below) for index, below in kept)
             return self.sum_over(whole, self.substitute(inner.body, values), new_limits)
         return None
 
     def _exchanged(self, outer: Var, inner: Sum, outer_limits: Limits) -> Form | None:
-        """Return a double sum with the outer one inside, where part of the summand does not depend on it.
+        """Return a double sum with limits with the outer one inside, where a factor does not depend on it, else None.
 
-        sum over v, w of f(w) g(v, w) -> sum over w of f(w) * sum over v of g(v, w); None where that is no gain.
+        sum over v, w of f(w) g(v, w) -> sum over w of f(w) * sum over v of g(v, w)
         """
-        opened = Var("open", _REOPENED + inner.var.number, inner.var.extent)
-        limits = [index for index, _ in (*outer_limits, *inner.limits)]
-        if any({outer, inner.var} <= index.variables() for index in limits):
-            return None
         ((monomial, c),) = inner.body.terms
         outside = tuple((atom, power) for atom, power in monomial if outer not in atom.variables)
-        if not outside:
-            return None
-        values = {inner.var: variable(opened)}
-        within = tuple((atom, power) for atom, power in monomial if outer in atom.variables)
-        opened_limits = tuple((substitute(index, values), below) for index, below in inner.limits)
-        mine = (*outer_limits, *(limit for limit in opened_limits if outer in limit[0].variables()))
-        theirs = tuple(limit for limit in opened_limits if outer not in limit[0].variables())
-        summed = self.sum_over(outer, self.substitute(self._joined(within), values), mine)
-        return self.scale(
-            self.sum_over(opened, self.mul(self.substitute(self._joined(outside), values), summed), theirs), c
-        )
-
-    def _ordered(self, outer: Var, inner: Sum, outer_limits: Limits) -> Form | None:
-        """Return a double sum of which no part depends on one variable alone, in the canonical order of both.
-
-        The longer one is outside; of equally long ones the order whose pattern comes first.
-        """
-        if outer_limits or inner.limits or outer.extent > inner.var.extent:
+        limits = (*outer_limits, *inner.limits)
+        if not limits or not outside or any({outer, inner.var} <= index.variables() for index, _ in limits):
             return None
         opened = Var("open", _REOPENED + inner.var.number, inner.var.extent)
-        body = self.substitute(inner.body, {inner.var: variable(opened)})
-        if outer.extent < inner.var.extent:
-            return self.sum_over(opened, self.sum_over(outer, body))
-        orders = (
-            self._closed(outer, self._closed(opened, body, ()), ()),
-            self._closed(opened, self._closed(outer, body, ()), ()),
-        )
-        return min(orders, key=lambda form: repr(pattern_of(form).key))
+        values = {inner.var: variable(opened)}
+        within = tuple((atom, power) for atom, power in monomial if outer in atom.variables)
+        inner_limits = tuple((substitute(index, values), below) for index, below in inner.limits)
+        mine = (*outer_limits, *(limit for limit in inner_limits if outer in limit[0].variables()))
+        theirs = tuple(limit for limit in inner_limits if outer not in limit[0].variables())
+        summed = self.sum_over(outer, self.substitute(self._joined(within), values), mine)
+        product = self.mul(self.substitute(self._joined(outside), values), summed)
+        return self.scale(self.sum_over(opened, product, theirs), c)
+
+    def _reordered(self, var: Var, monomial: Monomial, inner: Sum) -> Form | None:
+        """Return a sum of a product with one sum in it, in the canonical order of all its sums: products of matrices.
+
+        sum over k of b_k * sum over j of a_j c_jk is multiplied out to one sum over j and k; then the longest sum is
+        outermost, of equally long ones the order whose pattern comes first, and factors stand as far out as they can.
+        None where sums have limits, or are too many to be ordered.
+        """
+        variables, factors, coefficient = [var], [pair for pair in monomial if pair[0] is not inner], Fraction(1)
+        current: Sum | None = inner
+        while current is not None:
+            if current.limits or len(variables) == MAX_ORDERED:
+                return None
+            opened = self._open(current.var.extent)
+            body = self.substitute(current.body, {current.var: variable(opened)})
+            if len(body.terms) != 1:
+                return None
+            variables.append(opened)
+            more, c = body.terms[0]
+            coefficient *= c
+            sums = [atom for atom, power in more if isinstance(atom, Sum) and power == 1]
+            current = sums[0] if len(sums) == 1 else None
+            factors += [pair for pair in more if pair[0] is not current]
+        product = self._joined(tuple(factors))
+        found: list[Form] = []
+        for order in permutations(variables):
+            if any(first.extent < second.extent for first, second in pairwise(order)):
+                continue
+            form = product
+            for each in reversed(order):
+                form = self._plainly(each, form)
+            found.append(form)
+        best = found[0] if len(found) == 1 else min(found, key=lambda form: repr(pattern_of(form).key))
+        return self.scale(best, coefficient)
+
+    def _plainly(self, var: Var, form: Form) -> Form:
+        """Return a sum with the factors that do not depend on the variable outside, no sums put together."""
+        parts = []
+        for monomial, c in form.terms:
+            outside, inside = self._parted(var, monomial)
+            body = self._joined(inside)
+            if not inside:
+                total = self.number(var.extent)
+            else:
+                total = self._closed(var, body, ()) if len(body.terms) == 1 else self._plainly(var, body)
+            parts.append(self.scale(self.mul(self._joined(outside), total), c))
+        return self.add(*parts)
 
     # --------------------------------------------------------------------------------------------------- substitution
     def substitute(self, form: Form, values: Mapping[Var, Index]) -> Form:

@@ -28,7 +28,7 @@ from workbench.verify.element_rules import ELEMENTWISE, RULES
 from workbench.verify.elements import elements_of, have_equal_forms
 from workbench.verify.form_atoms import Choice
 from workbench.verify.forms import Forms
-from workbench.verify.indices import Var
+from workbench.verify.indices import Chosen, Var, constant
 from workbench.verify.points import NoMeaningError, Point
 
 PAIR = field_pair("w31")
@@ -191,3 +191,24 @@ def test_a_short_rescaled_accumulator_is_unrolled() -> None:
     block.save(kept)
     kernel.output(*block.finish())
     assert sum(compare(kernel.build(), seed) for seed in range(3)) == 12
+
+
+def test_rescaling_by_a_running_maximum_leaves_the_last_maximum() -> None:
+    """acc <- acc * exp(m_old - m_new) + sum exp(x - m_new) is sum exp(x - m) with m the maximum after the last step."""
+    kernel = KernelBuilder("running")
+    x = kernel.input("X", (2, 12), "float32")
+    block = kernel.block(x, loop=3)
+    tile = block.load(x, fmap=1)
+    maximum, change = block.running_max(tile)
+    block.save(block.accumulate(op.sum(op.exp(tile - maximum)), "rescale", rescale=op.exp(change)))
+    kernel.output(*block.finish())
+    forms = Forms()
+    (form,) = elements_of(kernel.build(), forms).outputs
+    chosen = {digit for index in forms.indices(form) for _, digit in index.digits if isinstance(digit, Chosen)}
+    assert {digit.name.rpartition(", ")[2] for digit in chosen} == {"iteration", "element"}
+    assert {digit.arguments[-1] for digit in chosen} == {constant(2)}
+    plain = trace(lambda X: op.sum(op.exp(X)), X=(2, 12), dtype="float32")
+    (total,) = elements_of(plain, forms).outputs
+    factor = forms.div(form, total)  # exp(-m)
+    assert factor.terms[0][1] == 1
+    assert len(factor.terms) == len(factor.terms[0][0]) == 1

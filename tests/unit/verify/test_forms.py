@@ -40,6 +40,22 @@ EQUAL: dict[str, tuple[Program, Program, str]] = {
         lambda x, y, w, v: x @ w + y @ v,
         "x y w v",
     ),
+    "products of matrices in another order": (lambda x, w, u: (x @ w) @ u, lambda x, w, u: x @ (w @ u), "x w u"),
+    "a chain of square matrices": (
+        lambda s, x: ((x @ s) @ op.transpose(s)) @ s,
+        lambda s, x: x @ (s @ (op.transpose(s) @ s)),
+        "s x",
+    ),
+    "logits in another order": (
+        lambda x, s, w: op.softmax((x @ s) @ w),
+        lambda x, s, w: op.softmax(x @ (s @ w)),
+        "x s w",
+    ),
+    "projection of attention": (
+        lambda x, w, u: op.softmax(x @ w) @ (u @ w),
+        lambda x, w, u: (op.softmax(x @ w) @ u) @ w,
+        "x w u",
+    ),
     "strided sum": (lambda x: op.sum(op.sum_to_columns(x, 3)), lambda x: op.sum(x), "x"),
     "split and joined": (
         lambda x: op.concat(*op.split(x, 3)),
@@ -57,6 +73,7 @@ EQUAL: dict[str, tuple[Program, Program, str]] = {
 }
 
 NOT_EQUAL: dict[str, tuple[Program, Program, str]] = {
+    "factors of a chain exchanged": (lambda s, x: x @ s @ op.transpose(s), lambda s, x: x @ op.transpose(s) @ s, "s x"),
     "transposed": (lambda s: op.transpose(s), lambda s: 1 * s, "s"),
     "operands of a product exchanged": (lambda s, u, w: w @ u @ s, lambda s, u, w: s @ (w @ u), "s u w"),
     "sum of squares and square of the sum": (
