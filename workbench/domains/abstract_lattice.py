@@ -129,9 +129,6 @@ def _reduce(algebra: Algebra, p: int, axis: int) -> int:
     bound, body = axis, []
     taken = algebra.mask[p] | axis
     for m in algebra.polynomials[p]:
-        if not algebra.monomial_mask[m] & axis:
-            result.append(m)
-            continue
         peeled = peel(algebra, m)
         if peeled is None:
             body.append(m)

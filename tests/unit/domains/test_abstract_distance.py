@@ -323,6 +323,15 @@ def test_an_axis_summed_below_a_root_and_again_beside_it() -> None:
     assert distance(v, mul(sqrt(total(loop, v)), total(loop, mul(w, sqrt(x))))) == 3
 
 
+def test_bound_names_do_not_capture_when_axes_are_exchanged() -> None:
+    """a and b are free in the factor (and a bound once more inside it) and bound in the sum beside it."""
+    a, b = Axis("a"), Axis("b")
+    x, y = expr.symbol("X", [a, b]), expr.symbol("Y", [b])
+    factor = sqrt(div(exp(total(a, x)), mul(y, add(y, x))))
+    inner = add(x, expr.constant("1/8"))
+    assert distance(inner, mul(factor, total([a, b], inner))) < FAR
+
+
 def test_a_sum_made_already_is_not_summed_again() -> None:
     h = Axis("h")
     x, y = expr.symbol("X", [h]), expr.symbol("Y", [h])

@@ -114,6 +114,8 @@ def test_an_axis_bound_twice_in_one_product() -> None:
     assert equal(squared, total(D, total(H, mul(mul(XBH, WHD), inner))))
     assert equal(squared, total(H, total(D, mul(mul(XBH, WHD), inner))))
     assert not equal(squared, total(D, total(H, expr.square(mul(XBH, WHD)))))
+    first, second = mul(XBH, WHD), mul(YBH, WHD)  # which of the two is called h and which h' does not matter
+    assert equal(total(H, total(D, mul(first, total(H, second)))), total(H, total(D, mul(second, total(H, first)))))
 
 
 def test_an_axis_both_free_and_bound() -> None:
