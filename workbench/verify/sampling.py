@@ -125,6 +125,26 @@ def _sites(graph: KernelGraph) -> list[Site]:
     return kept[1]
 
 
+_COMPONENTS: OrderedDict[tuple[int, ...], tuple[tuple[KernelGraph, ...], Components]] = OrderedDict()
+
+
+def _components(graphs: tuple[KernelGraph, ...], axes: ConeAxes, *, roots: bool) -> Components:
+    """Return the components of some programs' roots (or, where none has roots, of their denominators); kept as above."""
+    key = tuple(id(graph) for graph in graphs)
+    kept = _COMPONENTS.get(key)
+    if kept is None or any(left is not right for left, right in zip(kept[0], graphs, strict=True)):
+        made = Components(axes, [tensor.shape for tensor in graphs[0].inputs])
+        for graph in graphs:
+            for name, cones in _sites(graph):
+                if (name == _ROOT) == roots:
+                    made.add(cones)
+        kept = (graphs, made)
+        _COMPONENTS[key] = kept
+        while len(_COMPONENTS) > _SITES_KEPT:
+            _COMPONENTS.popitem(last=False)
+    return kept[1]
+
+
 class Sampler:
     """Draws points for some programs over one pair of fields.
 
@@ -196,11 +216,7 @@ class Sampler:
             points[:] = [self._fresh(shape) for shape in self._shapes]
             return 1
         if self._components is None:
-            self._components = Components(self._axes, self._shapes)
-            for graph in self.graphs:
-                for name, cones in _sites(graph):
-                    if (name == _ROOT) == self._has_roots:
-                        self._components.add(cones)
+            self._components = _components(self.graphs, self._axes, roots=self._has_roots)
         sites = _sites(faulty.graph)
         count = 0
         for both in (False, True):
