@@ -42,8 +42,9 @@ from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE, SHARED_LIMIT, Sche
 from workbench.codegen.cuda.shared_memory import (
     COMBINE,
     FINISH,
+    TOP,
     allocate,
-    arrives_early,
+    arrival,
     combined_tiles,
     derive_barriers,
 )
@@ -67,7 +68,7 @@ class KernelWriter:
     def __init__(self, plan: KernelPlan, name: str, parameters: tuple[KernelParameter, ...], fast_math: bool) -> None:
         self.plan, self.name, self.parameters, self.fast_math = plan, name, parameters, fast_math
         self.names = plan.names
-        self.section = Section.BEFORE
+        self.section, self.arrival = Section.BEFORE, arrival(plan)
         self.extents: dict[RaggedSplit, str] = {}
         self.pointers: dict[TileValue, str] = {}
         self.outputs: dict[int, str] = {}
@@ -139,6 +140,9 @@ class KernelWriter:
     def step_lines(self, step: Step) -> list[str]:
         """Return a step's statements, the barrier before it included."""
         lines = ["block_barrier();"] if id(step) in self.plan.barriers else []
+        if id(step) == self.arrival:
+            pending = self.plan.stages - 1 if self.plan.has_ring and self.section is Section.BEFORE else 0
+            lines.insert(0, f"cp_async_wait<{pending}>();")
         lines += [f"// {line}" for line in step_comment(self.plan, step)]
         if not isinstance(step, ProductStep):
             return [*lines, *stage_lines(self.plan, self, step)]
@@ -188,8 +192,8 @@ class KernelWriter:
             lines += self.ring_start()
         for tile in once.values():
             lines.append(tile.declaration(self.place(tile)))
-        if arrives_early(plan):
-            lines += [f"cp_async_wait<{plan.stages - 1 if plan.has_ring else 0}>();", "block_barrier();"]
+        if self.arrival == TOP:
+            lines += ["cp_async_wait<0>();", "block_barrier();"]
         return lines
 
     def copy(self, value: Loaded, tile: SharedTile, step: str, place: str) -> list[str]:

@@ -13,7 +13,10 @@ from workbench.codegen.cuda.walks import ProductLayout
 from workbench.errors import EmitError
 
 MAX_ACCUMULATORS = 128
-"""Floats of one product a thread may hold; beyond that registers spill."""
+"""Floats of one product that a thread holds by choice."""
+
+MOST_HELD = 160
+"""Floats of all products together that a thread can hold beside its addresses; beyond that registers spill."""
 
 
 def divisors(number: int, most: int) -> list[int]:

@@ -15,6 +15,7 @@ from workbench.codegen.cuda.c_names import CNames
 from workbench.codegen.cuda.emitted import C_TYPES
 from workbench.codegen.cuda.layouts import (
     MAX_ACCUMULATORS,
+    MOST_HELD,
     ProductShape,
     check_layout,
     default_layout,
@@ -272,7 +273,7 @@ class Planner:
                 check_layout(shape, given, warps, value.label)
             layout = shape.layout(chosen or self.free_layout(value, shape, most), warps)
             self.types[value], self.layouts[value] = c_type, layout
-            self.check_registers(value)
+        self.check_registers()
 
     def free_layout(self, value: Contracted, shape: ProductShape, most: int) -> WarpLayout:
         """Return the layout of a product that follows no other."""
@@ -293,18 +294,19 @@ class Planner:
         folds = [other for other in self.order if isinstance(other, Folded) and other.operand.shape == left.shape]
         return any(left in leaves((fold.operand,)) and fold.axis == -1 for fold in folds)
 
-    def check_registers(self, value: Contracted) -> None:
-        """Raises: EmitError when a thread would hold too many accumulators."""
-        layout = self.layouts[value]
-        held = layout.accumulators
-        if self.kept_by(value) is None:
-            held //= layout.matrices  # one matrix after the other
-        if held > 2 * MAX_ACCUMULATORS:
-            raise EmitError(
-                f"the product {value.shape} takes {held} accumulators a thread, {2 * MAX_ACCUMULATORS} fit",
-                value.label,
-                f"use more threads (now {self.result.threads}) or a smaller tile",
-            )
+    def check_registers(self) -> None:
+        """Raises: EmitError when a thread would hold too many accumulators at a time."""
+        for section in Section:
+            here = [value for value in self.order if isinstance(value, Contracted) and self.result.sections[value] is section]
+            kept = sum(self.layouts[value].accumulators for value in here if self.kept_by(value) is not None)
+            others = [self.layouts[value].accumulators for value in here if self.kept_by(value) is None]
+            held = kept + max(others, default=0)
+            if held > MOST_HELD:
+                raise EmitError(
+                    f"the products {section.value} take {held} accumulators a thread, {MOST_HELD} fit",
+                    ", ".join(value.label for value in here),
+                    f"use more threads (now {self.result.threads}) or a smaller tile",
+                )
 
     def fed_by(self, value: Contracted) -> Contracted | None:
         """Return the product whose fragments, worked on in registers, become the left operand of this one."""

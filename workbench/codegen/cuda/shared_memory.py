@@ -26,7 +26,7 @@ from workbench.codegen.cuda.walks import FragmentWalk
 from workbench.errors import EmitError
 
 DEFAULT_STAGES = 4
-START, FINISH, COMBINE = "start", "finish", "combine"
+TOP, FINISH, COMBINE = "top", "finish", "combine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +173,22 @@ def overlaps(some: list[SharedTile], others: tuple[SharedTile, ...]) -> bool:
     )
 
 
-def arrives_early(plan: KernelPlan) -> bool:
-    """Return True when inputs that are copied once must be there before the loop's own first barrier."""
+def arrival(plan: KernelPlan) -> Hashable:
+    """Return before what inputs that are copied once must have arrived: a step's key, TOP for the loop, None for nothing.
+
+    Copies of a ring that are waited for are younger, so the loop's own waits include these, if every block enters it.
+    """
     once = [tile for tile in plan.staged.values() if not tile.is_looped]
-    if not once:
-        return False
-    before = [access_of(plan, step) for step in plan.steps[Section.BEFORE]]
-    return not plan.has_ring or any(overlaps(once, access.reads) for access in before)
+    enters_loop = (plan.cluster - 1) * plan.iterations_each < plan.iterations
+    for section in Section:
+        for step in plan.steps[section]:
+            access = access_of(plan, step)
+            if overlaps(once, access.reads):
+                if section is Section.LOOP:
+                    return None if plan.has_ring else TOP
+                is_waited_for = section is Section.AFTER and plan.has_ring and enters_loop
+                return None if is_waited_for else access.key
+    return None
 
 
 def derive_barriers(plan: KernelPlan) -> None:
@@ -192,7 +201,8 @@ def derive_barriers(plan: KernelPlan) -> None:
     }
     loop = [access_of(plan, step) for step in plan.steps[Section.LOOP]]
     rounds = 2 if plan.iterations > 1 else 1
-    top = Access("top", (), ())
+    top = Access(TOP, (), ())
+    arrived_before = arrival(plan)
     sequence = [access_of(plan, step) for step in plan.steps[Section.BEFORE]]
     sequence += [top, *loop] * rounds
     meeting = Access("cluster", (), ())
@@ -208,7 +218,8 @@ def derive_barriers(plan: KernelPlan) -> None:
                 is_in_loop = False
             mine = [tile for tile in access.writes if not (is_in_loop and tile in own)]
             needed = (
-                (access is top and plan.has_ring)
+                (access is top and (plan.has_ring or arrived_before == TOP))
+                or (access.key == arrived_before and access is not top)
                 or overlaps(writes, access.reads)
                 or overlaps(writes, tuple(mine))
                 or overlaps(reads, tuple(mine))
