@@ -2,7 +2,7 @@
 
 Invariant: polynomials have natural coefficients and are never cancelled, so a product has exactly |p| |q| monomials and
 a quotient, where it exists, is unique. Division follows a total order of monomials that products respect.
-One long file, because measuring a monomial, multiplying, splitting and opening sums all call each other.
+Long because measuring a monomial, multiplying, splitting and opening sums all call each other.
 """
 
 from __future__ import annotations
