@@ -172,25 +172,21 @@ def test_every_operator_has_a_rule() -> None:
         assert has_rule or isinstance(spec.field, Opaque), spec.name
 
 
-def test_a_rescaled_accumulator_with_other_factors_says_so() -> None:
+def decay(loop: int, factor: Callable[[op.Value], op.Value]) -> KernelGraph:
+    """Return acc <- acc * factor(r) + x over the columns of X and R, two at a time."""
     kernel = KernelBuilder("decay")
-    x, r = kernel.input("X", (2, 24), "float32"), kernel.input("R", (2, 24), "float32")
-    block = kernel.block(x, r, loop=12)
-    kept = block.accumulate(block.load(x, fmap=1), "rescale", rescale=op.sum(block.load(r, fmap=1)))
-    block.save(kept)
+    x, r = kernel.input("X", (2, 2 * loop), "float32"), kernel.input("R", (2, 2 * loop), "float32")
+    block = kernel.block(x, r, loop=loop)
+    block.save(block.accumulate(block.load(x, fmap=1), "rescale", rescale=factor(op.sum(block.load(r, fmap=1)))))
     kernel.output(*block.finish())
+    return kernel.build()
+
+
+@pytest.mark.parametrize("factor", [op.square, op.exp, lambda r: op.exp(r - 1)])
+def test_rescaled_accumulators_whose_factors_do_not_telescope(factor: Callable[[op.Value], op.Value]) -> None:
+    assert sum(compare(decay(3, factor), seed) for seed in range(3)) == 12
     with pytest.raises(NotApplicableError, match="12 iterations"):
-        elements_of(kernel.build(), Forms())
-
-
-def test_a_short_rescaled_accumulator_is_unrolled() -> None:
-    kernel = KernelBuilder("decay")
-    x, r = kernel.input("X", (2, 6), "float32"), kernel.input("R", (2, 6), "float32")
-    block = kernel.block(x, r, loop=3)
-    kept = block.accumulate(block.load(x, fmap=1), "rescale", rescale=op.sum(block.load(r, fmap=1)))
-    block.save(kept)
-    kernel.output(*block.finish())
-    assert sum(compare(kernel.build(), seed) for seed in range(3)) == 12
+        elements_of(decay(12, factor), Forms())
 
 
 def test_rescaling_by_a_running_maximum_leaves_the_last_maximum() -> None:
