@@ -7,6 +7,8 @@ strides and types are fixed in its text. Raises `EmitError` for what is not clai
 
 Invariant: the same text, by hash, runs on the device and on the host; every node of the µGraph that takes a step of its own
 is a commented block that bears its name.
+
+Long because the parts of a kernel's text are written in the order in which they stand.
 """
 
 from __future__ import annotations

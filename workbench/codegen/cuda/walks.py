@@ -3,6 +3,8 @@
 A walk is a loop nest with four places for statements (outside, per row, per group of neighbouring elements, per element).
 Invariant: every element of the space is visited by exactly one thread that may store it; two walks with equal keys give
 each element (or row) to the same thread at the same slot, so that registers carry over without shared memory.
+
+Long because walks that share keys are read together.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ def test_the_header_includes_nothing() -> None:
 def test_every_name_is_exercised() -> None:
     bodies = "\n".join(case.body for case in CASES.values())
     tiles = package_text(HEADER_FILES[1])
-    names = function_names(device_header())
+    # part 3 is what emitted kernels call; test_kernel.py runs it
+    names = {name for part in HEADER_FILES[:2] for name in function_names(package_text(part))}
     assert len(names) > 90
     # composed helpers count as exercised when the header itself calls them from something that is
     missing = {name for name in names if not re.search(rf"\b{name}\b", bodies)} - {"swizzle_chunk"}
