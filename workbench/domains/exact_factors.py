@@ -27,6 +27,7 @@ from workbench.domains.exact_polynomial import (
     unpack,
 )
 from workbench.domains.exact_ring import Ring
+from workbench.domains.exact_signs import root_bit, sign_bit
 from workbench.errors import NowhereDefinedError
 
 _SMALL_PRIMES = 10_000  # trial division of numbers under a root stops here; what is left stays under the root
@@ -77,8 +78,8 @@ def expanded(ring: Ring, factored: Factored) -> Polynomial:
     powers = sum(power * (1 << shift) for power, shift in _shifted(factored.generators))
     signs = 0
     for factor in factored.signs:
-        signs |= 2 << (2 * factor)
-    roots, sign = ring.settle(signs)
+        signs |= sign_bit(factor)
+    roots, sign = ring.signs.settle(signs)
     result = scale(monomial(powers, roots, factored.exponent, bound), factored.coefficient * sign)
     for factor, power in factored.roots.items():
         result = ring.mul(ring.root_power(factor, power), result)
@@ -164,7 +165,7 @@ def _relate_sign(ring: Ring, number: int) -> None:
     factored = factorise(ring, gap)
     involved = sign_factors(ring, factored)
     if len(involved) == 1:
-        ring.learn((number, *involved), 1 if factored.coefficient > 0 else -1)
+        ring.signs.learn((number, *involved), 1 if factored.coefficient > 0 else -1)
 
 
 def divide(ring: Ring, dividend: Polynomial, divisor: Polynomial) -> Polynomial | None:
@@ -263,7 +264,7 @@ def square_root_of_product(ring: Ring, factored: Factored) -> tuple[Polynomial, 
         number = ring.generator_factor(index)
         powers[number] = powers.get(number, 0) + power
     for number, power in factored.roots.items():
-        inner = ring.factor(monomial(roots=1 << (2 * number)))
+        inner = ring.factor(monomial(roots=root_bit(number)))
         powers[inner] = powers.get(inner, 0) + power
     signs = factored.signs
     result = _root_of_number(ring, abs(factored.coefficient))
@@ -282,8 +283,8 @@ def product_sign(ring: Ring, factored: Factored) -> int | None:
         return 0
     signs = 0
     for number in sign_factors(ring, factored):
-        signs ^= 2 << (2 * number)
-    left, sign = ring.settle(signs)
+        signs ^= sign_bit(number)
+    left, sign = ring.signs.settle(signs)
     return None if left else (sign if factored.coefficient > 0 else -sign)
 
 

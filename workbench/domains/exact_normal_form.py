@@ -29,6 +29,7 @@ from workbench.domains.exact_polynomial import (
     Polynomial,
     Rational,
     add,
+    as_rational,
     bits,
     constant,
     rational_content,
@@ -75,11 +76,11 @@ class NormalForm:
     def _learn(self) -> None:
         """Take in the signs of radicands and of known expressions, again as long as one teaches something new."""
         for _ in range(8):
-            before = self.ring.signs_learnt
+            before = self.ring.signs.learnt
             for part in (*self.radicands, *self.known):
                 self.meter.check()
                 self._learn_from(self.factored(part))
-            if self.ring.signs_learnt == before:
+            if self.ring.signs.learnt == before:
                 return
             self._made.clear()  # what was made before the signs were known may be simpler now
 
@@ -98,7 +99,7 @@ class NormalForm:
         if vanishing and count > 1:
             return
         try:
-            self.ring.learn(sign_factors(self.ring, factored), 1 if factored.coefficient > 0 else -1)
+            self.ring.signs.learn(sign_factors(self.ring, factored), 1 if factored.coefficient > 0 else -1)
         except NowhereDefinedError:
             if not vanishing:
                 raise
@@ -206,23 +207,21 @@ class NormalForm:
             kept.append(value)
         if len(kept) == 1:
             return kept[0]
-        kept.sort(key=ring.value)  # an order that a common summand does not change
-        base = kept[0]
-        above = [add(value, base, -1) for value in kept[1:]]
-        if len(above) == 1:
-            content = rational_content(above[0])
-            unit = scale(above[0], 1 / content)
-            negative = unit.terms[ring.leading(unit)] < 0
-            if negative:
-                unit = scale(unit, -1)
+        if len(kept) == 2:
+            gap = add(kept[1], kept[0], -1)
+            content = rational_content(gap)
+            negative = gap.terms[ring.leading(gap)] < 0
+            unit = scale(gap, -1 / content if negative else 1 / content)
             index = ring.generator(("relu", ring.class_of(unit)), pieces=part, arguments=(unit,), positive=True)
             made = add(ring.gen(index), unit, -1) if negative else ring.gen(index)  # relu(-u) = relu(u) - u
-            return add(base, made, content)
+            return add(kept[0], made, as_rational(content))
+        kept.sort(key=ring.value)  # an order that a common summand and a common factor do not change
+        above = [add(value, kept[0], -1) for value in kept[1:]]
         content = rational_content(above[0])
         units = tuple(scale(value, 1 / content) for value in above)
         classes = tuple(sorted(ring.class_of(unit) for unit in units))
         index = ring.generator(("max", classes), pieces=part, arguments=units, positive=True)
-        return add(base, ring.gen(index), content)
+        return add(kept[0], ring.gen(index), as_rational(content))
 
     def _choice(self, part: int) -> Polynomial:
         node, made = self.terms.nodes[part], self._made
@@ -251,11 +250,11 @@ class NormalForm:
     def difference(self, left: int, right: int) -> Polynomial:
         """Return left - right; it has no term if they are equal (and may have some although they are)."""
         while True:
-            before = self.ring.signs_learnt
+            before = self.ring.signs.learnt
             difference = add(self.polynomial(left), self.polynomial(right), -1)
             if difference:
                 difference = self.ring.without_reciprocals(difference)[0]
-            if not difference or self.ring.signs_learnt == before:
+            if not difference or self.ring.signs.learnt == before:
                 return difference
             self._made.clear()
 

@@ -33,7 +33,7 @@ from workbench.domains.exact_polynomial import (
     scale,
     unpack,
 )
-from workbench.errors import NowhereDefinedError
+from workbench.domains.exact_signs import SignEquations, root_bit, sign_bit
 
 _CLOSE = 1e-7  # relative distance at which two values at the ring's random point may belong to equal expressions
 
@@ -85,8 +85,7 @@ class Ring:
         self._sums: dict[tuple[int, int], int] = {}
         self._classes: list[tuple[Polynomial, float]] = []
         self._class_numbers: dict[frozenset[tuple[Monomial, Rational]], int] = {}
-        self.signs_learnt = 0
-        self._pivots: dict[int, tuple[int, int]] = {}  # sign bit -> (equation: set of sign bits, its product)
+        self.signs = SignEquations()
 
     # -------------------------------------------------------------------------------------------------------- generators
     def generator(self, name: Hashable, *, node: int = -1, pieces: int | None = None, positive: bool = False,
@@ -115,7 +114,7 @@ class Ring:
         self.meter.hold(len(b.terms))
         terms: dict[Monomial, Rational] = {}
         squares: dict[int, dict[Monomial, Rational]] = {}
-        get, exponent_sum, pivots = terms.get, self.exponent_sum, self._pivots
+        get, exponent_sum, settle = terms.get, self.exponent_sum, self.signs.settle if self.signs else None
         for (powers, roots, exponent), by in a.terms.items():
             self.meter.spend(len(b.terms))
             for (powers2, roots2, exponent2), by2 in b.terms.items():
@@ -128,8 +127,8 @@ class Ring:
                 coefficient = by * by2
                 common = roots & roots2
                 joined = roots ^ roots2
-                if pivots and joined:
-                    joined, sign = self.settle(joined)
+                if joined and settle:
+                    joined, sign = settle(joined)
                     coefficient *= sign
                 key = (powers + powers2, joined, sum_of_exponents)
                 if common:
@@ -170,14 +169,14 @@ class Ring:
         plain = self.factor_power(factor, half)
         if half % 2 == 0 or self.factors[factor].positive:
             return plain
-        roots, sign = self.settle(2 << (2 * factor))
+        roots, sign = self.signs.settle(sign_bit(factor))
         return self.mul(scale(monomial(roots=roots), sign), plain)
 
     def root_power(self, factor: int, power: int) -> Polynomial:
         """Return sqrt|f| to an integer power."""
         half, odd = divmod(power, 2)
         whole = self.absolute_power(factor, half)
-        return self.mul(whole, monomial(roots=1 << (2 * factor))) if odd else whole
+        return self.mul(whole, monomial(roots=root_bit(factor))) if odd else whole
 
     def factor_power(self, factor: int, power: int) -> Polynomial:
         """Return f^power; a negative power is one of the reciprocal."""
@@ -198,33 +197,6 @@ class Ring:
                 ("reciprocal", factor), value=value, reciprocal=factor, positive=record.positive
             )
         return self.gen(record.reciprocal, -power)
-
-    def settle(self, roots: int) -> tuple[int, int]:
-        """Return a set of roots and signs with known signs replaced, and the sign that leaves it."""
-        sign = 1
-        for pivot, (equation, product) in self._pivots.items():
-            if roots & pivot:
-                roots ^= equation
-                sign *= product
-        return roots, sign
-
-    def learn(self, factors: Iterable[int], product: int) -> None:
-        """Take in that the signs of some factors have a product. Raises: NowhereDefinedError when known signs contradict."""
-        signs = 0
-        for factor in factors:
-            signs ^= 2 << (2 * factor)
-        signs, sign = self.settle(signs)
-        product *= sign
-        if not signs:
-            if product < 0:
-                raise NowhereDefinedError("the conditions under which the expression is defined contradict each other")
-            return
-        self.signs_learnt += 1
-        pivot = 1 << (signs.bit_length() - 1)
-        for other, (equation, known) in list(self._pivots.items()):
-            if equation & pivot:
-                self._pivots[other] = (equation ^ signs, known * product)
-        self._pivots[pivot] = (signs, product)
 
     # -------------------------------------------------------------------------------------------------------- exponentials
     def exponent_sum(self, left: int, right: int) -> int:
