@@ -78,6 +78,21 @@ class Proof(Displayed):
             lines.append("  by " + ", ".join(f"{way}: {count}" for way, count in self.ways.items()))
         return "\n".join(lines)
 
+    def to_json(self) -> dict[str, object]:
+        """Return the plain form (the witness in words)."""
+        return {
+            "kind": self.kind,
+            "reason": self.reason,
+            "shapes": [list(shape) for shape in self.shapes],
+            "witness": self.witness.describe() if self.witness else None,
+            "elements": self.elements,
+            "distinct": self.distinct,
+            "cells": self.cells,
+            "cells_infeasible": self.cells_infeasible,
+            "ways": dict(self.ways),
+            "seconds": self.seconds,
+        }
+
 
 @dataclass(slots=True)
 class Comparison:

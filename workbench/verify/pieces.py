@@ -64,6 +64,21 @@ class PieceReport(Displayed):
             lines.append("  by " + ", ".join(f"{way}: {count}" for way, count in self.ways.items()))
         return "\n".join(lines)
 
+    def to_json(self) -> dict[str, object]:
+        """Return the plain form (the witness in words)."""
+        return {
+            "kind": self.kind,
+            "reason": self.reason,
+            "shapes": [list(shape) for shape in self.shapes],
+            "witness": self.witness.describe() if self.witness else None,
+            "cells": self.cells,
+            "cells_infeasible": self.cells_infeasible,
+            "elements": self.elements,
+            "distinct": self.distinct,
+            "ways": dict(self.ways),
+            "seconds": self.seconds,
+        }
+
 
 def decide_pieces(
     program: KernelGraph, candidate: KernelGraph, budget: Budget | None = None, *, seed: int = 0

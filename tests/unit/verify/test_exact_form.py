@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -44,6 +45,7 @@ def test_different_programs_are_refuted_with_a_witness(name: str) -> None:
     assert not proof
     check_witness(proof, left, right)
     assert "witness" in proof.describe()
+    assert json.loads(json.dumps(proof.to_json()))["witness"] == proof.witness.describe()  # type: ignore[union-attr]
 
 
 def law_programs(law: Law) -> tuple[KernelGraph, KernelGraph]:

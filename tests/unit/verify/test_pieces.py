@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import time
 from typing import Any
 
@@ -47,6 +48,8 @@ def test_the_report_says_how_many_cells_and_how() -> None:
     assert 4 <= report.cells <= 8
     assert report.cells_infeasible >= 1
     assert f"{report.cells} decided" in report.describe()
+    plain = json.loads(json.dumps(report.to_json()))
+    assert (plain["kind"], plain["cells"], plain["shapes"]) == ("equal", report.cells, [[1], [1]])
     assert sum(count for way, count in report.ways.items() if way.startswith("infeasible")) == report.cells_infeasible
 
 
