@@ -10,6 +10,7 @@ iteration. `mean` and `rms` divide after the loop.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 
 from workbench.errors import MissingRuleError
@@ -20,7 +21,7 @@ from workbench.ugraph.builder import BlockBuilder
 from workbench.ugraph.dataflow import Path
 from workbench.ugraph.inference import LOOP
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.nodes import Accumulator, AccumulatorKind, OpNode, ThreadNode
+from workbench.ugraph.nodes import Accumulator, AccumulatorKind, BlockNode, OpNode, ThreadNode
 from workbench.ugraph.rewrite import LevelBuilder, Rewriter, restate
 from workbench.ugraph.value import Value
 
@@ -31,8 +32,23 @@ def expand(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:
     keep_means: leave `mean` (operator and accumulator) whole, so that no size turns into a constant.
     A mean over an axis whose tiles end early stays whole in any case: its count differs from tile to tile.
     """
-    inlined = inline_thread_graphs(graph)
-    return _Composites(keep_means).rewrite(_Accumulators(keep_means).rewrite(inlined))
+    inner = list(_inside(graph))
+    # A pass that finds nothing to do would copy the graph all the same, and a search hashes many graphs.
+    if any(isinstance(node, ThreadNode) for node in inner):
+        graph = inline_thread_graphs(graph)
+    if any(isinstance(node, Accumulator) and node.kind not in _CANONICAL for node in inner):
+        graph = _Accumulators(keep_means).rewrite(graph)
+    operators = [node for node in (*graph.nodes, *_inside(graph)) if isinstance(node, OpNode)]
+    if any(node.spec.expand is not None for node in operators):
+        graph = _Composites(keep_means).rewrite(graph)
+    return graph
+
+
+_CANONICAL = (AccumulatorKind.SUM, AccumulatorKind.MAX, AccumulatorKind.RESCALE)
+
+
+def _inside(graph: KernelGraph) -> Iterator[BlockNode]:
+    return (node for launch in graph.graph_defined for node in launch.block.nodes)
 
 
 def expand_composites(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:

@@ -1,0 +1,174 @@
+"""Which chains of two block graphs count: those that could not as well be one, or be cut at a better place.
+
+A second kernel costs a launch and a way through device memory. With `chains="needed"` a chain is left out by a rule when
+another µGraph of the space does the same with less. Invariant: each rule names itself, so that what is left out is
+counted and can be asked for with `chains="all"`.
+
+one loop: both block graphs loop over the same axis and nothing in the second loop needs a result of the first.
+nothing in between: the second neither loops nor has the first one's axis, so it belongs after the first one's loop.
+computed where it is read: the first stores what elementwise operators make of inputs and smaller results; the second
+    can make it from what it reads anyway.
+stored as late as possible: the second starts with an elementwise operator on one stored tensor; the first can do it
+    and stores no more.
+folded early: the second folds, of inputs alone, over an axis that the first loops over as well (kept by `hypergraph`).
+unlooped: a block graph without a loop folds an axis that it could loop over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.search.enumeration import Sketch
+from workbench.search.hypergraph import Edge, Hypergraph
+from workbench.search.palette import Effect
+from workbench.search.places import Place
+
+
+def why_not(sketch: Sketch) -> str | None:
+    """Return the rule by which a chain of two block graphs is left out, None if it counts."""
+    if len(sketch.hypergraph.plan.loops) < 2:
+        return None
+    chain = _Chain(sketch)
+    return chain.why_not()
+
+
+def is_proper(sketch: Sketch) -> bool:
+    """Return whether a sketch belongs to its plan: every block graph is there, loops accumulate, blocks are combined.
+
+    Also, no value is made twice in one block graph.
+    """
+    graph = sketch.hypergraph
+    kernels = [graph.places[node].kernel for node, _ in sketch.chosen]
+    for kernel, loop in enumerate(graph.plan.loops):
+        edges = [edge for (_, edge), where in zip(sketch.chosen, kernels, strict=True) if where == kernel]
+        if not any(edge.block_cost for edge in edges):
+            return False
+        if loop and not any(edge.kind == "accumulate" for edge in edges):
+            return False
+    if graph.plan.split and not _splits(sketch):
+        return False
+    made = [(graph.values[node], kernel) for (node, _), kernel in zip(sketch.chosen, kernels, strict=True)]
+    inside = [key for key in made if key[1] is not None]
+    return len(set(inside)) == len(inside)
+
+
+def _splits(sketch: Sketch) -> bool:
+    """Return whether what blocks left is combined, and every block stores something of its own."""
+    graph = sketch.hypergraph
+    stored = [
+        node for node, edge in sketch.chosen if edge.kind == "store" and graph.places[edge.operands[0]].kernel == 0
+    ]
+    own = all(graph.algebra.mask[graph.values[node]] & graph.grid for node in stored)
+    return own and any(edge.kind == "combine" for _, edge in sketch.chosen)
+
+
+@dataclass
+class _Chain:
+    """A sketch of two block graphs, looked at node by node."""
+
+    sketch: Sketch
+
+    def __post_init__(self) -> None:
+        self.graph: Hypergraph = self.sketch.hypergraph
+        self.made: dict[int, Edge] = dict(self.sketch.chosen)
+        self.mask = self.graph.algebra.mask
+        self.users: dict[int, list[int]] = {}
+        for node, edge in self.sketch.chosen:
+            for operand in dict.fromkeys(edge.operands):
+                self.users.setdefault(operand, []).append(node)
+
+    def why_not(self) -> str | None:
+        first, second = self.graph.plan.loops
+        if not self.graph.plan.split:
+            if first == second and first is not None and not self._needs_result_in_loop():
+                return "one loop"
+            if second is None and not self._has_axis(first):
+                return "nothing in between"
+        if not all(self._is_worth_storing(node) for node in self._stored_for_second()):
+            return "computed where it is read"
+        if self._starts_late():
+            return "stored as late as possible"
+        if any(self._could_loop(kernel) for kernel, loop in enumerate((first, second)) if loop is None):
+            return "unlooped"
+        return None
+
+    def _axes(self, node: int) -> int:
+        return self.mask[self.graph.values[node]]
+
+    def _nodes(self, kernel: int) -> list[int]:
+        return [node for node, _ in self.sketch.chosen if self.graph.places[node].kernel == kernel]
+
+    def _needs_result_in_loop(self) -> bool:
+        """Return whether something in the second loop depends on the first block graph."""
+        return any(self.graph.places[node] is Place.B_LOOP_DEPENDENT for node in self.made)
+
+    def _has_axis(self, loop: str | None) -> bool:
+        """Return whether a value of the second block graph varies along the axis that the first loops over."""
+        mask = self.graph.whole[loop] if loop else 0
+        return any(self._axes(node) & mask == mask != 0 for node in self._nodes(1))
+
+    def _stored_for_second(self) -> list[int]:
+        """Return what the first block graph makes, stores, and only the second reads."""
+        return [
+            edge.operands[0]
+            for node, edge in self.sketch.chosen
+            if edge.kind == "store"
+            and self.graph.places[node] is Place.BETWEEN
+            and node not in self.sketch.outputs
+            and all(self.made[user].kind == "load" for user in self.users.get(node, ()))
+        ]
+
+    def _is_worth_storing(self, node: int) -> bool:
+        """Return whether a value is folded, or made elementwise of a folded value as large as itself."""
+        edge = self.made[node]
+        if edge.is_fold:
+            return True
+        if edge.kind != "operator" or edge.operator is None or edge.operator.effect is Effect.WHOLE:
+            return edge.kind == "operator"
+        return any(self._axes(o) == self._axes(node) and self._is_worth_storing(o) for o in edge.operands)
+
+    def _starts_late(self) -> bool:
+        loads = {
+            node
+            for node in self._nodes(1)
+            if self.made[node].kind == "load" and self.graph.places[node].is_dependent
+        }
+        for node in self._nodes(1):
+            edge = self.made[node]
+            if edge.kind != "operator" or edge.is_fold or edge.operator is None or edge.operator.effect is Effect.WHOLE:
+                continue
+            if not all(self.made[operand].kind == "load" for operand in edge.operands):
+                continue
+            same = [o for o in edge.operands if o in loads and self._axes(o) == self._axes(node)]
+            if same and all(self._is_read_once(o) for o in same):
+                return True
+        return False
+
+    def _is_read_once(self, load: int) -> bool:
+        stored = self.made[load].operands[0]
+        return len(self.users[load]) == 1 and len(self.users[stored]) == 1 and stored not in self.sketch.outputs
+
+    def _could_loop(self, kernel: int) -> bool:
+        saved = [
+            edge.operands[0]
+            for _, edge in self.sketch.chosen
+            if edge.kind == "store" and self.graph.places[edge.operands[0]].kernel == kernel
+        ]
+        nodes = [node for node in self._nodes(kernel) if self.made[node].kind != "load"]
+        return any(self._could_loop_over(tile, nodes, saved) for tile in self.graph.tiles[kernel].values())
+
+    def _could_loop_over(self, tile: int, nodes: Sequence[int], saved: Sequence[int]) -> bool:
+        """Return whether every fold over an axis could be an accumulator: nothing that has the axis depends on one."""
+        after: set[int] = set()
+        for node in nodes:
+            edge = self.made[node]
+            has_axis = bool(self._axes(node) & tile)
+            depends = any(operand in after for operand in edge.operands)
+            folds = not has_axis and any(self._axes(operand) & tile for operand in edge.operands)
+            is_whole = edge.operator is not None and edge.operator.effect is Effect.WHOLE and edge.mask & tile
+            if (has_axis and depends) or is_whole or (folds and (depends or edge.kind == "combine")):
+                return False
+            if folds or depends:
+                after.add(node)
+        return bool(after) and not any(self._axes(node) & tile for node in saved)

@@ -1,0 +1,351 @@
+"""Which expressions may occur in a graph that computes the program, and which operators make them: found backwards.
+
+Every operator that could make a goal is tried, then every operator that could make its operands, as long as what remains
+can be afforded. Invariant: an expression of a graph within the limit is here with every operator of the palette that
+makes it, as far as A_eq goes (`incomplete` counts where enumeration was cut); nothing is said about kernels or loops.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from workbench.domains.abstract_costs import StepCosts, fewest_operators
+from workbench.domains.abstract_decomposition import Decomposition
+from workbench.domains.abstract_expr import Axis
+from workbench.domains.abstract_goals import Goals
+from workbench.domains.abstract_normal_form import ONE, Algebra, Value
+from workbench.search.palette import Operator, Palette
+from workbench.search.plans import AxisParts
+from workbench.search.problem import Problem, split_axes
+from workbench.search.shallow import Shallow
+
+MANY, WIDE = 1500, 6
+"""Expressions that are met, and terms of a sum in a goal, from which it pays to close the inputs forwards first."""
+
+_MINUS = Fraction(-1)
+Fold = tuple[str, int]  # an axis ("" for a loop alone) and the mask that one operator folds
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """An operator that makes an expression from others; mask: the axes it folds (0: none), axis: the one it is named for."""
+
+    operator: Operator
+    operands: tuple[Value, ...]
+    mask: int = 0
+    axis: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unaffordable:
+    """An expression that was met and left out: `above` operators stand over it, and it takes `least` itself."""
+
+    value: Value
+    above: int
+    least: int
+
+
+class Expressions:
+    """The expressions of one way to cut axes, within a limit of operators.
+
+    Attributes: problem, palette, parts; algebra; goals, starts (values, in the problem's order); folds: what one operator
+    may fold; limit; above: per expression the fewest operators over it; makings: per expression the operators that make
+    it; left_out: what was met and could not be afforded.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        palette: Palette,
+        parts: Mapping[str, AxisParts],
+        folds: Iterable[tuple[str, tuple[Axis, ...]]],
+        *,
+        limit: int,
+        outer_products: bool = False,
+    ) -> None:
+        """Normalise the program's terms with the axes cut into `parts`; folds: what one operator may fold at once."""
+        self.problem, self.palette, self.parts, self.limit = problem, palette, parts, limit
+        self.outer_products = outer_products
+        self.algebra = Algebra()
+        cut = {name: part.all for name, part in parts.items()}
+        self.goals = tuple(self.algebra.normalize(split_axes(goal.term, cut)) for goal in problem.goals)
+        self.starts = tuple(self.algebra.normalize(split_axes(start.term, cut)) for start in problem.starts)
+        self.folds: list[Fold] = sorted({(name, self.algebra.axes_mask(axes)) for name, axes in folds})
+        self.decomposition = Decomposition(self.algebra)
+        self.costs = step_costs(palette)
+        self.is_wide = max(map(self._width, self.goals)) > WIDE
+        self.above: dict[Value, int] = {}
+        self.makings: dict[Value, tuple[Making, ...]] = {}
+        self.left_out: dict[Value, Unaffordable] = {}
+        self.shallow: Shallow | None = None
+        self._least: dict[Value, int] = dict.fromkeys(self.starts, 0)
+
+    @property
+    def incomplete(self) -> int:
+        """How many expressions were not taken apart in every way."""
+        return len(self.decomposition.incomplete) + self.algebra.undecided
+
+    # ---------------------------------------------------------------------------------------------------------- axes
+    def mask(self, name: str) -> int:
+        """Return the parts of an axis as a mask."""
+        part = self.parts.get(name)
+        return self.algebra.axes_mask(part.all if part else [Axis(name)])
+
+    def axis_mask(self, axis: Axis | None) -> int:
+        """Return one axis as a mask, 0 for none."""
+        return self.algebra.axes_mask([axis]) if axis is not None else 0
+
+    # ------------------------------------------------------------------------------------------------------- closure
+    def close(self) -> Expressions:
+        """Take the goals apart. Returns itself."""
+        if self.is_wide or not self._close(at_most=MANY):
+            self.shallow = self._shallow(max(2, self.limit // 2))
+            self._close(at_most=None)
+        for value, made in self.makings.items():
+            self.makings[value] = tuple(m for m in made if all(operand in self.above for operand in m.operands))
+        return self
+
+    def _close(self, at_most: int | None) -> bool:
+        """Return False when more than `at_most` expressions are met."""
+        self.above, self.left_out = dict.fromkeys(self.goals, 0), {}
+        queue = deque(self.above.items())
+        while queue:
+            if at_most is not None and len(self.above) > at_most:
+                return False
+            value, above = queue.popleft()
+            if self.above[value] < above:
+                continue
+            if value not in self.makings:
+                self.makings[value] = () if value in self.starts else tuple(dict.fromkeys(self._makings(value)))
+            for making in self.makings[value]:
+                if self._affords(making.operands, above + 1):
+                    for operand in making.operands:
+                        if self.above.get(operand, above + 2) > above + 1:
+                            self.above[operand] = above + 1
+                            queue.append((operand, above + 1))
+        return True
+
+    def _affords(self, operands: tuple[Value, ...], above: int) -> bool:
+        """Return whether all operands can be made with the operators that are left."""
+        each = [self.least(operand) for operand in operands]
+        # Two expressions that take equally many operators are not made on the way to each other.
+        least = max(each) + (len(each) == 2 and each[0] == each[1] > 0 and operands[0] != operands[1])
+        if above + least <= self.limit:
+            return True
+        for operand, own in zip(operands, each, strict=True):
+            known = self.left_out.get(operand)
+            if operand not in self.above and (known is None or known.above > above):
+                self.left_out[operand] = Unaffordable(operand, above, own)
+        return False
+
+    def least(self, value: Value) -> int:
+        """Return how many operators make an expression, at least; 0 for an input."""
+        if self.shallow is not None:
+            return self.shallow.operators.get(value, self.shallow.depth + 1)
+        found = self._least.get(value)
+        if found is None:
+            found = self._least[value] = max(1, fewest_operators(self.algebra, value, self.costs))
+        return found
+
+    def _shallow(self, depth: int) -> Shallow:
+        whole = {name: self.mask(name) for name in self.problem.reduced}
+        return Shallow(
+            self.algebra,
+            Goals(self.algebra, self.goals, self.costs),
+            self.problem,
+            self.palette,
+            self.folds,
+            whole,
+            self.starts,
+            depth=depth,
+            outer_products=self.outer_products,
+        )
+
+    def _width(self, p: int) -> int:
+        """Return the most terms of a sum anywhere in a polynomial, under roots and below bars too."""
+        algebra = self.algebra
+        widest = len(algebra.polynomials[p])
+        for m in algebra.polynomials[p]:
+            a = algebra.monomials[m]
+            inner = [q for q in (a.quotient, a.root) if q != ONE]
+            for atom in (*a.num, *a.den):
+                kind = algebra.atoms[atom]
+                inner += [q for q in kind.refs if kind.kind == "apply"]
+                if kind.kind in ("exp", "sum"):
+                    inner.append(algebra.polynomial((kind.ref,)))
+                if kind.kind == "max":
+                    inner += [q for _, q in kind.elements]
+            widest = max([widest, *map(self._width, inner)])
+        return widest
+
+    def heavier(self, result: Value, operand: Value) -> bool:
+        """Return whether a result comes after its operand in the order of building: heavier, or younger (a root)."""
+        weight = self.algebra.weight
+        return (weight[result], result) > (weight[operand], operand)
+
+    # ------------------------------------------------------------------------------------------------------- makings
+    def _makings(self, value: Value) -> Iterator[Making]:
+        """Return every operator of the palette that makes a value."""
+        for making in self._every_making(value):
+            if making.operator.is_offered and all(map(self._is_tensor, making.operands)):
+                yield making
+
+    def _every_making(self, value: Value) -> Iterator[Making]:
+        algebra, apart, palette = self.algebra, self.decomposition, self.palette
+        for axis, mask in self.folds:
+            if not algebra.mask[value] & mask:
+                yield from self._folding(value, axis, mask)
+        products = apart.products(value)
+        quotients = apart.quotients(value)
+        sums = apart.sums(value)
+        for pair in products:
+            if pair[0] == pair[1]:
+                yield Making(palette.square, pair[:1])
+            elif self._broadcasts(pair):
+                yield Making(palette.mul, pair)
+        yield from (Making(palette.div, pair) for pair in quotients if self._broadcasts(pair))
+        yield from (Making(palette.add, pair) for pair in sums if self._broadcasts(pair))
+        if palette.maximum.is_offered:
+            yield from (Making(palette.maximum, pair) for pair in apart.maxima(value) if self._broadcasts(pair))
+        functions = apart.functions(value)
+        for made in functions:
+            if made.operator in ("exp", "sqrt"):
+                yield Making(palette.exp if made.operator == "exp" else palette.sqrt, made.operands)
+        yield from self._by_one_operand(value, products, quotients, sums)
+        yield from self._by_two_operands(value, sums)
+        yield from self._composites(value, quotients)
+
+    def _folding(self, value: Value, axis: str, mask: int) -> Iterator[Making]:
+        """Return sums, products summed over a shared axis, means and maxima over a mask."""
+        algebra, apart, palette = self.algebra, self.decomposition, self.palette
+        axes = algebra.axes_of(mask)
+        for operand in apart.summands(value, axes):
+            if mask & ~algebra.mask[operand]:
+                continue
+            yield Making(palette.sum, (operand,), mask, axis)
+            if axis and palette.matmul.is_offered:
+                for pair in apart.products(operand):
+                    if not mask & ~(algebra.mask[pair[0]] & algebra.mask[pair[1]]) and self._contracts(pair, mask):
+                        yield Making(palette.matmul, pair, mask, axis)
+        if palette.max.is_offered:
+            for operand in apart.maximised(value, axes):
+                if not mask & ~algebra.mask[operand]:
+                    yield Making(palette.max, (operand,), mask, axis)
+        number = self.problem.numbers.get(axis)
+        if number and mask == self.mask(axis):
+            for op in self.palette.counting_folds:
+                for operand in self._counted_operands(op, value, axes, number):
+                    if op.abstract(algebra, (operand,), mask, number) == value and not mask & ~algebra.mask[operand]:
+                        yield Making(op, (operand,), mask, axis)
+
+    def _counted_operands(self, op: Operator, value: Value, axes: Sequence[Axis], number: int) -> Iterator[Value]:
+        """Return the operands that a mean or rms over the axes may have had."""
+        apart = self.decomposition
+        if op.name == "mean":
+            yield from self._mean_operands(value, axes, number)
+            return
+        for made in apart.functions(value):
+            if made.operator == "sqrt":
+                radicands = {made.operands[0], *(part for pair in apart.sums(made.operands[0]) for part in pair)}
+                for radicand in sorted(radicands):
+                    for squares in self._mean_operands(radicand, axes, number):
+                        root = apart.square_root(squares)
+                        if root is not None:
+                            yield root
+
+    def _mean_operands(self, value: Value, axes: Sequence[Axis], number: int) -> Iterator[Value]:
+        apart, inverse = self.decomposition, self.algebra.constant(Fraction(1, number))
+        total = self.algebra.divide(value, inverse)
+        if total >= 0 and total != ONE:
+            yield from apart.summands(Value(total), axes)
+
+    def _by_one_operand(
+        self,
+        value: Value,
+        products: Sequence[tuple[Value, Value]],
+        quotients: Sequence[tuple[Value, Value]],
+        sums: Sequence[tuple[Value, Value]],
+    ) -> Iterator[Making]:
+        """Return functions, and operators of which one operand is a constant."""
+        if not self.palette.forward_unary:
+            return
+        candidates = {operand for made in self.decomposition.functions(value) for operand in made.operands}
+        for pair in (*products, *quotients, *sums):
+            if not all(map(self._is_tensor, pair)):
+                candidates.update(pair)
+        for dividend, divisor in quotients:
+            if dividend == ONE:
+                candidates.update(o for made in self.decomposition.functions(divisor) for o in made.operands)
+        for operand in sorted(candidates):
+            for op in self.palette.forward_unary:
+                if self._is_tensor(operand) and op.abstract(self.algebra, (operand,)) == value:
+                    yield Making(op, (operand,))
+
+    def _by_two_operands(self, value: Value, sums: Sequence[tuple[Value, Value]]) -> Iterator[Making]:
+        """Return differences, and opaque functions of two operands."""
+        algebra = self.algebra
+        candidates = [made.operands for made in self.decomposition.functions(value) if len(made.operands) == 2]
+        minus = algebra.constant(_MINUS)
+        for pair in sums:
+            for left, right in (pair, pair[::-1]):
+                negated = algebra.divide(right, minus)
+                if negated >= 0:
+                    candidates.append((left, Value(negated)))
+        for op in self.palette.forward_binary:
+            for left, right in candidates:
+                for pair in ((left, right), (right, left)):
+                    if self._broadcasts(pair) and op.abstract(algebra, pair) == value:
+                        yield Making(op, pair)
+
+    def _composites(self, value: Value, quotients: Sequence[tuple[Value, Value]]) -> Iterator[Making]:
+        """Return softmaxes and norms: x over something of x, so x is in a dividend."""
+        if not self.palette.wholes:
+            return
+        apart = self.decomposition
+        candidates: set[Value] = set()
+        for dividend, _ in quotients:
+            candidates.add(dividend)
+            candidates.update(o for made in apart.functions(dividend) for o in made.operands)
+            candidates.update(part for pair in apart.sums(dividend) for part in pair)
+        for name in self.problem.reduced:
+            mask = self.mask(name)
+            if mask & ~self.algebra.mask[value]:
+                continue
+            number = self.problem.numbers.get(name)
+            for op in self.palette.wholes:
+                if op.counts and not number:
+                    continue
+                for operand in sorted(candidates):
+                    if self._is_tensor(operand) and not mask & ~self.algebra.mask[operand]:
+                        if op.abstract(self.algebra, (operand,), mask, number or 2) == value:
+                            yield Making(op, (operand,), mask, name)
+
+    def _broadcasts(self, pair: tuple[Value, Value]) -> bool:
+        """Return whether one operand has all the axes of the other."""
+        left, right = self.algebra.mask[pair[0]], self.algebra.mask[pair[1]]
+        return self.outer_products or left | right in (left, right)
+
+    def _contracts(self, pair: tuple[Value, Value], mask: int) -> bool:
+        """Return whether a contraction is more than a product that is summed: some operand has an axis of its own."""
+        left, right = self.algebra.mask[pair[0]], self.algebra.mask[pair[1]]
+        return left != right
+
+    def _is_tensor(self, value: Value) -> bool:
+        """Return whether an input occurs in a value: it is no constant."""
+        if self.algebra.mask[value] or value in self.starts:
+            return True
+        counts = self.algebra.feature_counts(self.algebra.count[value])
+        return any(isinstance(key, tuple) and key[0] == "symbol" for key in counts)
+
+
+def step_costs(palette: Palette) -> StepCosts:
+    """Return what one operator of a palette does at once, for admissible bounds."""
+    names = {op.name for op in (*palette.folds, *palette.wholes)}
+    crossing = {"exp": 0} if "softmax" in names else {}
+    absorbs = {"sqrt": 4} if names & {"rms", "rms_norm", "l2_norm", "layer_norm"} else {}
+    if names & {"rms", "rms_norm", "l2_norm", "layer_norm"}:
+        crossing = {**crossing, "sqrt": 0}
+    return StepCosts(sum_scales=True, absorbs=absorbs, crossing=crossing)

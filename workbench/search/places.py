@@ -1,0 +1,92 @@
+"""Where a value is: in device memory before, between or after the block graphs, or inside one of them.
+
+Inside a block graph a value is the same in every iteration, changes with it, or exists after the loop; in the second
+block graph it also matters whether it depends on what the first one stored. Invariant: places are ordered by time, and
+an operator's result is never earlier than its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+
+class Place(IntEnum):
+    """A place; the order is that of time."""
+
+    BEFORE = 0  # device memory: inputs, and what predefined kernels make of them
+    A_FIXED = 1
+    A_LOOP = 2
+    A_AFTER = 3
+    BETWEEN = 4  # device memory: depends on the first block graph
+    B_FIXED = 5
+    B_LOOP = 6
+    B_AFTER = 7
+    B_FIXED_DEPENDENT = 8
+    B_LOOP_DEPENDENT = 9
+    B_AFTER_DEPENDENT = 10
+    AFTER = 11  # device memory: depends on the second block graph
+
+    @property
+    def kernel(self) -> int | None:
+        """Which block graph, 0 or 1; None in device memory."""
+        return _KERNEL[self]
+
+    @property
+    def stage(self) -> int:
+        """FIXED, LOOP or AFTER inside a block graph."""
+        return _STAGE[self]
+
+    @property
+    def is_dependent(self) -> bool:
+        """Whether it is in the second block graph and depends on the first."""
+        return self in (Place.B_FIXED_DEPENDENT, Place.B_LOOP_DEPENDENT, Place.B_AFTER_DEPENDENT)
+
+
+FIXED, LOOP, AFTER = 0, 1, 2
+DEVICE = (Place.BEFORE, Place.BETWEEN, Place.AFTER)
+_KERNEL = {place: None if place in DEVICE else 0 if place < Place.BETWEEN else 1 for place in Place}
+_STAGE = {place: -1 if place in DEVICE else (place - 1) % 4 if place < Place.BETWEEN else (place - 5) % 3 for place in Place}
+_INSIDE = {
+    (0, FIXED, False): Place.A_FIXED,
+    (0, LOOP, False): Place.A_LOOP,
+    (0, AFTER, False): Place.A_AFTER,
+    (1, FIXED, False): Place.B_FIXED,
+    (1, LOOP, False): Place.B_LOOP,
+    (1, AFTER, False): Place.B_AFTER,
+    (1, FIXED, True): Place.B_FIXED_DEPENDENT,
+    (1, LOOP, True): Place.B_LOOP_DEPENDENT,
+    (1, AFTER, True): Place.B_AFTER_DEPENDENT,
+}
+
+
+def inside(kernel: int, stage: int, *, dependent: bool = False) -> Place:
+    """Return the place of a stage of a block graph."""
+    return _INSIDE[kernel, stage, dependent]
+
+
+def operand_places(place: Place, varies: tuple[bool, ...]) -> Iterator[tuple[Place, ...]]:
+    """Yield where the operands of an operator inside a block graph may be, if its result is at a place.
+
+    varies: per operand, whether it changes with the iteration. What does is in the loop; a result after the loop has an
+    operand there, a dependent result a dependent operand.
+    """
+    kernel = place.kernel
+    assert kernel is not None
+    stages: list[tuple[int, ...]]
+    if place.stage == LOOP:
+        stages = [tuple(LOOP if looped else FIXED for looped in varies)] if any(varies) else []
+    elif any(varies):
+        stages = []
+    elif place.stage == FIXED:
+        stages = [(FIXED,) * len(varies)]
+    else:
+        stages = [(AFTER,)] if len(varies) == 1 else [(AFTER, AFTER), (AFTER, FIXED), (FIXED, AFTER)]
+    flags: list[tuple[bool, ...]]
+    if kernel == 0 or not place.is_dependent:
+        flags = [(False,) * len(varies)]
+    else:
+        flags = [(True,)] if len(varies) == 1 else [(True, True), (True, False), (False, True)]
+    for chosen in stages:
+        for dependent in flags:
+            yield tuple(inside(kernel, s, dependent=d) for s, d in zip(chosen, dependent, strict=True))

@@ -1,0 +1,325 @@
+"""What is searched for: the outputs of a program as abstract expressions over its axes, and what there is to begin with.
+
+Invariant: nothing here depends on names, on the order of the program's nodes, or on extents, only on which computation
+it is; an axis has parts only where a search splits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from workbench.domains import abstract_expr as expr
+from workbench.domains.abstract_building import AxesBuilder
+from workbench.domains.abstract_expr import Axis, Kind, Term
+from workbench.core.shapes import Shape
+from workbench.errors import UsageError
+from workbench.ops.attributes import complete_attributes, fraction, integer
+from workbench.ops.registry import operator
+from workbench.ops.spec import Attributes, AttributeValue, Dim, Factor, OpKind, OpSpec, as_fraction
+from workbench.ugraph.axes import AxisAnalysis, analyze_axes
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.nodes import OpNode
+
+COUNT_FREE = frozenset({"sum", "mean", "max", "sum_to_columns"})
+"""Reductions that the search takes as they are."""
+
+_Shaped = tuple[Shape, Fraction | None]
+DimNames = tuple[str, ...]  # the axes of one dimension, outermost first; none for a dimension of extent 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A program input as the search sees it: position among the inputs, its expression, the axes of each dimension."""
+
+    position: int
+    term: Term
+    dims: tuple[DimNames, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A program output: its expression and the axes of each dimension."""
+
+    term: Term
+    dims: tuple[DimNames, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedOperator:
+    """An operator that the program uses, with its attributes (without the axis) and a constant operand if it has one.
+
+    Attributes: spec; attributes; constant, position: the number that stands at one operand position.
+    """
+
+    spec: OpSpec
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    constant: Fraction | None = None
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A program, ready to be searched.
+
+    Attributes:
+        program: the program itself.
+        starts, goals: inputs and outputs.
+        extents: per axis.
+        reduced: the axes that the program folds, in order of appearance.
+        numbers: per reduced axis the number that stands for its extent in means (a prime of its own).
+        operators: what the program computes with, composites and their parts.
+        constants: numbers that the program adds under a root (the eps of norms), sorted.
+    """
+
+    program: KernelGraph
+    starts: tuple[Start, ...]
+    goals: tuple[Goal, ...]
+    extents: Mapping[str, int]
+    reduced: tuple[str, ...]
+    numbers: Mapping[str, int]
+    operators: tuple[AppliedOperator, ...]
+    constants: tuple[Fraction, ...]
+
+
+def problem_of(program: KernelGraph) -> Problem:
+    """Return a program as expressions. Raises: UsageError for a program that is not made of predefined operators."""
+    if program.graph_defined:
+        raise UsageError(
+            f"{program.name or 'the program'} has graph-defined operators; a search starts from predefined operators only"
+        )
+    return _Reader(program).read()
+
+
+class _Reader:
+    """Builds the expression of every tensor."""
+
+    def __init__(self, program: KernelGraph) -> None:
+        self.program = program
+        self.analysis: AxisAnalysis = analyze_axes(program)
+        self.numbers: dict[str, int] = {}
+        self.reduced: dict[str, None] = {}
+        self.terms: dict[str, Term] = {}
+        self.literals: dict[str, Fraction] = {}
+        self._primes = _large_primes()
+
+    def read(self) -> Problem:
+        starts = []
+        for position, tensor in enumerate(self.program.inputs):
+            dims = self._dims(self.analysis.dims(tensor.name), tensor.shape)
+            term = expr.symbol(f"in{position}", [Axis(name) for dim in dims for name in dim])
+            self.terms[tensor.name] = term
+            starts.append(Start(position, term, dims))
+        for node in self.program.nodes:
+            assert isinstance(node, OpNode)
+            self._node(node)
+        goals = tuple(
+            Goal(self.terms[tensor.name], self._dims(self.analysis.dims(tensor.name), tensor.shape))
+            for tensor in self.program.outputs
+        )
+        starts += self._copied_inputs(starts, goals)
+        return Problem(
+            self.program,
+            tuple(starts),
+            goals,
+            {name: axis.extent for name, axis in self.analysis.axes.items()},
+            tuple(self.reduced),
+            self._numbers_of(goals),
+            self._operators(),
+            self._constants_under_roots(goals),
+        )
+
+    # ---------------------------------------------------------------------------------------------------------- axes
+    def _dims(self, dims: Iterable[Sequence[str]], shape: Sequence[int]) -> tuple[DimNames, ...]:
+        """Return the axes of each dimension, products taken apart, dimensions of extent 1 without axes."""
+        found = []
+        for dim, extent in zip(dims, shape, strict=True):
+            names: list[str] = []
+            for name in dim:
+                names += self.analysis.axes[name].parts or (name,)
+            found.append(tuple(names) if extent > 1 else ())
+        return tuple(found)
+
+    def _number(self, names: Iterable[str]) -> int:
+        result = 1
+        for name in names:
+            if name not in self.numbers:
+                self.numbers[name] = next(self._primes)
+            result *= self.numbers[name]
+        return result
+
+    # --------------------------------------------------------------------------------------------------------- terms
+    def _node(self, node: OpNode) -> None:
+        path = (node.results[0].name,)
+        if node.op == "constant":
+            value = fraction(node.attribute_map, "value")
+            self.literals[node.results[0].name] = value
+            self.terms[node.results[0].name] = expr.constant(value)
+            return
+        shapes = tuple(self.program.tensor(name).shape for name in node.operands)
+        seen = [
+            self._dims(self.analysis.operands[path, position], shape)
+            for position, shape in enumerate(shapes)
+        ]
+        terms = tuple(
+            self._as_seen(self.terms[name], self.program.tensor(name).shape, name, dims)
+            for name, dims in zip(node.operands, seen, strict=True)
+        )
+        if node.op == "split" or len(node.results) > 1:
+            for number, result in enumerate(node.results):
+                self.terms[result.name] = expr.apply(f"{node.op} {number}{_text(node.attribute_map)}", *terms)
+            return
+        axis_map = node.spec.axes(shapes, node.attribute_map)
+        groups = [self._group(group[0], seen) for group in axis_map.reduced]
+        for group in groups:
+            self.reduced.update(dict.fromkeys(group))
+        if node.spec.kind is OpKind.REDUCTION and node.op not in ("sum", "max", "sum_to_columns"):
+            shapes = tuple(self._with_number(shape, node.attribute_map, groups[0]) for shape in shapes)
+        self.terms[node.results[0].name] = node.spec.abstract(
+            self._builder(node, groups, seen), terms, shapes, node.attribute_map
+        )
+
+    def _builder(
+        self, node: OpNode, groups: Sequence[Sequence[str]], seen: Sequence[tuple[DimNames, ...]]
+    ) -> AxesBuilder:
+        axes = [[Axis(name) for name in group] for group in groups]
+        if node.op != "concat":
+            return AxesBuilder(axes)
+        at = integer(node.attribute_map, "axis")
+        (joined,) = self._dims([self.analysis.dims(node.results[0].name)[at]], [2])
+        parts = [Axis("*".join(dims[at])) for dims in seen]
+        return AxesBuilder(axes, concatenated=joined[0] if joined else "", parts=parts)
+
+    def _group(self, member: Dim | Factor, seen: Sequence[tuple[DimNames, ...]]) -> DimNames:
+        dim = member if isinstance(member, Dim) else member.dim
+        names = seen[dim.operand][dim.axis]
+        if isinstance(member, Factor):
+            names = names[member.position : member.position + 1]
+        return names
+
+    def _with_number(self, shape: tuple[int, ...], attributes: Attributes, group: Sequence[str]) -> tuple[int, ...]:
+        axis = integer(attributes, "axis") if "axis" in attributes else -1
+        changed = list(shape)
+        changed[axis] = self._number(group)
+        return tuple(changed)
+
+    def _as_seen(self, term: Term, shape: Sequence[int], name: str, seen: tuple[DimNames, ...]) -> Term:
+        """Return an operand's expression with its axes named as the operator sees them (X in X @ X^T)."""
+        own = self._dims(self.analysis.dims(name), shape) if name not in self.literals else ()
+        pairs = {
+            Axis(old): Axis(new)
+            for dim, other in zip(own, seen, strict=False)
+            for old, new in zip(dim, other, strict=False)
+            if old != new
+        }
+        return expr.rename_axes(term, pairs) if pairs else term
+
+    def _copied_inputs(self, starts: Sequence[Start], goals: Sequence[Goal]) -> list[Start]:
+        """Return inputs under the other axes that some use of them shows."""
+        known = {start.term: start for start in starts}
+        by_name = {start.term.name: start for start in starts}
+        result = []
+        for goal in goals:
+            for sub in goal.term.subterms():
+                if sub.kind is Kind.SYMBOL and sub not in known and sub.name in by_name:
+                    base = by_name[sub.name]
+                    names = dict(zip((axis.name for axis in base.term.axes), (axis.name for axis in sub.axes), strict=True))
+                    dims = tuple(tuple(names[name] for name in dim) for dim in base.dims)
+                    known[sub] = Start(base.position, sub, dims)
+                    result.append(known[sub])
+        return result
+
+    # ----------------------------------------------------------------------------------------------------- operators
+    def _operators(self) -> tuple[AppliedOperator, ...]:
+        """Return what the program computes with, composites before their parts."""
+        parts = _PartsOfComposites()
+        for node in self.program.nodes:
+            assert isinstance(node, OpNode)
+            shapes = tuple(self.program.tensor(name).shape for name in node.operands)
+            numbers = [self.literals.get(name) for name in node.operands]
+            parts.note(node.spec, node.attribute_map, numbers)
+            if node.spec.kind is OpKind.REDUCTION and node.spec.expand is not None and node.op not in COUNT_FREE:
+                operands = tuple((shape, None) for shape in shapes)
+                node.spec.expand(parts, operands, shapes, node.attribute_map)
+        return tuple(parts.found)
+
+    def _numbers_of(self, goals: Sequence[Goal]) -> dict[str, int]:
+        """Return the extents that occur in a goal as numbers, that is in its means."""
+        found = {
+            sub.number.denominator for goal in goals for sub in goal.term.subterms() if sub.kind is Kind.CONSTANT
+        }
+        return {name: number for name, number in self.numbers.items() if any(d % number == 0 for d in found)}
+
+    def _constants_under_roots(self, goals: Sequence[Goal]) -> tuple[Fraction, ...]:
+        found: set[Fraction] = set()
+        for goal in goals:
+            for sub in goal.term.subterms():
+                if sub.kind is Kind.SQRT and sub.args[0].kind is Kind.ADD:
+                    found.update(arg.number for arg in sub.args[0].args if arg.kind is Kind.CONSTANT)
+        return tuple(sorted(found))
+
+
+def split_axes(term: Term, parts: Mapping[str, Sequence[Axis]]) -> Term:
+    """Return a term with axes replaced by their parts: X[b, h] -> X[b, h.l, h.t], sum_h -> sum over both parts.
+
+    Raises: UsageError for an axis along which parts are concatenated.
+    """
+    names = {Axis(name): tuple(listed) for name, listed in parts.items()}
+
+    def change(sub: Term) -> Term:
+        if not any(axis in names for axis in sub.axes):
+            return sub
+        axes = [part for axis in sub.axes for part in names.get(axis, (axis,))]
+        match sub.kind:
+            case Kind.SYMBOL:
+                return expr.symbol(sub.name, axes)
+            case Kind.SUM:
+                return expr.sum_over(axes, sub.args[0])
+            case Kind.MAX:
+                return expr.max_over(axes, sub.args[0])
+        raise UsageError(f"an axis of the concatenation {sub.name} cannot be split")
+
+    return expr.map_terms(expr.close_concats(term), change)
+
+
+class _PartsOfComposites:
+    """An `Apply` over (shape, number) pairs that notes the operators which norms and softmaxes are made of."""
+
+    def __init__(self) -> None:
+        self.found: dict[AppliedOperator, None] = {}
+
+    def __call__(self, name: str, *operands: _Shaped, **attributes: AttributeValue) -> _Shaped:
+        spec = operator(name)
+        shapes = tuple(shape for shape, _ in operands)
+        complete = complete_attributes(spec, attributes, shapes)
+        if spec.kind is OpKind.CONSTANT:
+            return (), as_fraction(complete["value"])
+        self.note(spec, complete, [number for _, number in operands])
+        if spec.kind is OpKind.REDUCTION and spec.expand is not None and name not in COUNT_FREE:
+            return spec.expand(self, operands, shapes, complete)
+        return spec.infer_shapes(shapes, complete)[0], None
+
+    def note(self, spec: OpSpec, attributes: Attributes, numbers: Sequence[Fraction | None]) -> None:
+        """Keep an operator that computes something; numbers: per operand its constant value, None for a tensor."""
+        if spec.kind in (OpKind.MOVEMENT, OpKind.CONSTANT):
+            return
+        kept = tuple(sorted((name, value) for name, value in attributes.items() if name != "axis"))
+        literal = [(position, number) for position, number in enumerate(numbers) if number is not None]
+        if not literal:
+            self.found[AppliedOperator(spec, kept)] = None
+        elif len(literal) < len(numbers):
+            self.found[AppliedOperator(spec, kept, literal[0][1], literal[0][0])] = None
+
+
+def _text(attributes: Attributes) -> str:
+    return "".join(f" {name}={value}" for name, value in sorted(attributes.items()))
+
+
+def _large_primes() -> Iterator[int]:
+    """Yield primes above every extent that a program is likely to name, so that none is mistaken for a constant."""
+    number = 1_000_003
+    while True:
+        if all(number % divisor for divisor in range(3, int(number**0.5) + 1, 2)):
+            yield number
+        number += 2

@@ -1,0 +1,187 @@
+"""Grid and loop counts of a sketch: legal ones to start from at the program's sizes, and small ones to check it with.
+
+Which axes a grid may split follows from the sketch: those that every stored tile has and that no operator of the block
+graph folds. Invariant: sizes here are a start for the optimizer, no choice of the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from workbench.errors import MemoryLimitError
+from workbench.programs.tiling import SHARED_MEMORY_LIMIT, fits, parts
+from workbench.search.enumeration import Sketch
+from workbench.search.instantiate import Counts, Instantiation
+from workbench.ugraph.kernel_graph import KernelGraph
+
+MAX_SPLITS = 16
+"""Blocks among which a reduced axis is split at first."""
+
+TILE_ROWS, TILE_DEPTH = 64, 128
+"""Elements of an axis that one block, or one iteration, takes at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxes:
+    """The axes that the grid of a block graph may split, outermost first; split: the reduced one, if it is among them."""
+
+    free: tuple[str, ...]
+    split: str | None
+
+
+def grid_axes(sketch: Sketch, kernel: int) -> GridAxes:
+    """Return which axes the grid of a block graph may split."""
+    graph, mask = sketch.hypergraph, sketch.hypergraph.algebra.mask
+    expressions = graph.expressions
+    saved = [
+        graph.values[edge.operands[0]]
+        for _, edge in sketch.chosen
+        if edge.kind == "store" and graph.places[edge.operands[0]].kernel == kernel
+    ]
+    inside = [(node, edge) for node, edge in sketch.chosen if graph.places[node].kernel == kernel]
+    folded = 0
+    for _, edge in inside:
+        folded |= edge.mask
+    partial = 0  # what lies side by side with blocks in one dimension is not cut
+    for node, edge in inside:
+        if edge.kind == "load" and kernel == 1 and graph.is_partial(graph.values[node]):
+            partial |= _last_axis(sketch, node)
+    names = [name for start in expressions.problem.starts for dim in start.dims for name in dim]
+    free = []
+    for name in dict.fromkeys([*(n for goal in expressions.problem.goals for d in goal.dims for n in d), *names]):
+        axis = expressions.mask(name)
+        whole = all(mask[value] & axis == axis for value in saved)
+        if whole and not axis & (folded | partial) and name != graph.plan.loops[kernel]:
+            free.append(name)
+    return GridAxes(tuple(free), graph.plan.split if kernel == 0 else None)
+
+
+def _last_axis(sketch: Sketch, load: int) -> int:
+    """Return the axes of a partial result among which its last dimension may be: all but those that come first.
+
+    The blocks' results lie along the last dimension of the stored tile, whatever axis that is.
+    """
+    graph = sketch.hypergraph
+    order = [name for goal in graph.expressions.problem.goals for dim in goal.dims for name in dim]
+    mask = graph.algebra.mask[graph.values[load]]
+    present = [name for name in graph.expressions.problem.extents if _has(sketch, name, mask)]
+    outer = [name for name in order[:-1] if name in present]
+    result = 0
+    for name in present:
+        if name not in outer:
+            result |= graph.expressions.mask(name)
+    return result
+
+
+def _has(sketch: Sketch, name: str, mask: int) -> bool:
+    axis = sketch.hypergraph.expressions.mask(name)
+    return bool(axis) and mask & axis == axis
+
+
+def first_instance(sketch: Sketch) -> KernelGraph:
+    """Return the sketch at the program's sizes, tiles shrinking until every block fits its shared memory.
+
+    Raises: MemoryLimitError when no tile is small enough; NotApplicableError when it cannot be built.
+    """
+    extents = sketch.hypergraph.expressions.problem.extents
+    tile: _Tiles | None = _Tiles()
+    while tile is not None:
+        counts = [_counts(sketch, kernel, extents, tile) for kernel in _kernels(sketch)]
+        if all(least_bytes(sketch, kernel, extents, counts[kernel]) <= SHARED_MEMORY_LIMIT for kernel in _kernels(sketch)):
+            graph = Instantiation(sketch, extents, counts).build()
+            if fits(graph):
+                return graph
+        tile = tile.smaller()
+    raise MemoryLimitError(
+        f"with tiles of one element a block still needs more than {SHARED_MEMORY_LIMIT:,} B of shared memory",
+        sketch.hypergraph.plan.describe(),
+        "an axis that no grid or loop may cut is too long",
+    )
+
+
+def least_bytes(sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: Counts) -> int:
+    """Return how much shared memory the tiles of a block take together, at least: two bytes an element."""
+    graph, mask = sketch.hypergraph, sketch.hypergraph.algebra.mask
+    loop = graph.plan.loops[kernel]
+    cuts = dict(counts.grid)
+    shares: list[tuple[int, int]] = []
+    for name in graph.expressions.problem.extents:
+        axis = graph.expressions.mask(name)
+        blocks = cuts.get(name, 1)
+        if name == loop:
+            tile = axis & ~graph.loops[kernel] & ~graph.grid
+            shares.append((tile, -(-(-(-extents[name] // blocks)) // counts.loop)))
+        else:
+            shares.append((axis, -(-extents[name] // blocks)))
+    total = 0
+    for node, _ in sketch.chosen:
+        if graph.places[node].kernel == kernel:
+            elements = prod(extent for axis, extent in shares if axis and mask[graph.values[node]] & axis == axis)
+            total += 2 * elements
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """The largest extents of tiles: of axes that the grid splits, and of the looped axis."""
+
+    rows: int = TILE_ROWS
+    depth: int = TILE_DEPTH
+
+    def smaller(self) -> _Tiles | None:
+        """Return these with the larger extent halved, None when both are 1."""
+        if self.depth > 1 and self.depth >= self.rows:
+            return replace(self, depth=self.depth // 2)
+        return replace(self, rows=self.rows // 2) if self.rows > 1 else None
+
+
+def _kernels(sketch: Sketch) -> range:
+    return range(len(sketch.hypergraph.plan.loops))
+
+
+def _counts(sketch: Sketch, kernel: int, extents: Mapping[str, int], tile: _Tiles) -> Counts:
+    axes, plan = grid_axes(sketch, kernel), sketch.hypergraph.plan
+    wanted = [(name, _blocks(position, extents[name], tile)) for position, name in enumerate(axes.free)]
+    room = 2 if axes.split else 3
+    cut = sorted((item for item in wanted if item[1] > 1), key=lambda item: -item[1])[:room]
+    grid = [item for item in wanted if item in cut]
+    share = 1
+    if axes.split:
+        share = parts(extents[axes.split], -(-extents[axes.split] // MAX_SPLITS))
+        grid.append((axes.split, share))
+    loop = plan.loops[kernel]
+    count = 1
+    if loop is not None:
+        length = extents[loop] if loop != axes.split else -(-extents[loop] // share)
+        count = parts(length, tile.depth)
+    return Counts(tuple(grid), count)
+
+
+def _blocks(position: int, extent: int, tile: _Tiles) -> int:
+    return parts(extent, tile.rows)
+
+
+def small_instance(sketch: Sketch, extents: Mapping[str, int]) -> KernelGraph:
+    """Return the sketch at small extents, every count above 1 where it can be. Raises: NotApplicableError."""
+    return Instantiation(sketch, extents, [_small_counts(sketch, k) for k in _kernels(sketch)]).build()
+
+
+def _small_counts(sketch: Sketch, kernel: int) -> Counts:
+    axes, plan = grid_axes(sketch, kernel), sketch.hypergraph.plan
+    room = 2 if axes.split else 3
+    grid = [(name, 2) for name in axes.free[:room]]
+    if axes.split:
+        grid.append((axes.split, 3))
+    return Counts(tuple(grid), 2 if plan.loops[kernel] is not None else 1)
+
+
+def small_extents(names: Sequence[str], extents: Mapping[str, int], reduced: Sequence[str]) -> dict[str, int]:
+    """Return small extents, all different; those that may be looped and split are multiples of 6, others of 2."""
+    result = {}
+    primes = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
+    for number, name in enumerate(names):
+        base = primes[number % len(primes)]
+        result[name] = 1 if extents[name] == 1 else (6 * base if name in reduced else 2 * base)
+    return result

@@ -1,0 +1,89 @@
+"""Which µGraphs are looked for: limits, palette, and which chains of kernels count. Invariant: a result names its space.
+
+Operators are counted without input iterators and output savers; reshapes and transposes that a layout asks for are not
+counted. An accumulator counts one, also with the sum over a tile axis that it takes along; so does a composite (mean,
+rms, softmax, a norm), which is offered whole and taken apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from workbench.display import Displayed
+from workbench.errors import UsageError
+from workbench.ops.registry import operator, operators
+
+TABLE_1 = ("matmul", "sum", "add", "mul", "div", "exp", "square", "sqrt", "silu")
+"""The operators of the paper's table 1 that compute (its Repeat and Reshape are layout and not counted)."""
+
+Mapping = Literal["axes", "enumerate"]
+Chains = Literal["needed", "all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space(Displayed):
+    """A space of µGraphs.
+
+    Attributes:
+        palette: names of operators offered beside those that the program itself computes with (its composites whole,
+            and what they are made of).
+        kernel_palette: predefined operators offered at the kernel level, beside graph-defined ones.
+        max_kernel_ops: kernels of a µGraph, predefined and graph-defined together.
+        max_block_ops: operators of all its block graphs together.
+        max_block_graphs: graph-defined operators, chained; 0 to 2.
+        mapping: "axes" (one choice of looped and split axis for a block graph) or "enumerate" (the paper's independent
+            imap, omap and fmap per tensor; prefix engine only).
+        free_scale: offer multiplication by the program's constants anywhere; by default constants live inside means,
+            norms, and operators of the program with a constant operand.
+        outer_products: let elementwise operators broadcast both operands (b,1) x (1,d).
+        concatenation: offer [x | y] times [w ; z] for a sum of two products.
+        chains: of two chained block graphs, those that could not as well be one or be cut better ("needed", see
+            `chains`), or all.
+    """
+
+    palette: tuple[str, ...] = TABLE_1
+    kernel_palette: tuple[str, ...] = ("matmul",)
+    max_kernel_ops: int = 5
+    max_block_ops: int = 11
+    max_block_graphs: int = 2
+    mapping: Mapping = "axes"
+    free_scale: bool = False
+    outer_products: bool = False
+    concatenation: bool = True
+    chains: Chains = "needed"
+
+    def __post_init__(self) -> None:
+        """Raises: UsageError for an unknown operator or a limit that makes no sense."""
+        for name in (*self.palette, *self.kernel_palette):
+            operator(name)
+        if any(name != "matmul" for name in self.kernel_palette):
+            raise UsageError(f"kernel_palette {self.kernel_palette}: the search offers matmul at the kernel level")
+        if not 0 <= self.max_block_graphs <= 2:
+            raise UsageError(f"max_block_graphs {self.max_block_graphs}: use 0, 1 or 2")
+        if self.max_block_ops < 1 or self.max_kernel_ops < 1:
+            raise UsageError(
+                f"max_block_ops {self.max_block_ops} and max_kernel_ops {self.max_kernel_ops} must be at least 1"
+            )
+        if self.mapping not in ("axes", "enumerate"):
+            raise UsageError(f"mapping {self.mapping!r}: use 'axes' or 'enumerate'")
+
+    def describe(self) -> str:
+        """Return the space in a few lines."""
+        lines = [
+            f"up to {self.max_kernel_ops} kernels, {self.max_block_graphs} of them graph-defined with "
+            f"{self.max_block_ops} operators together; mapping {self.mapping}; chains: {self.chains}",
+            f"operators: {', '.join(self.palette)} and those of the program",
+            f"at the kernel level: {', '.join(self.kernel_palette) or 'none'}",
+        ]
+        extras = [name for name in ("free_scale", "outer_products", "concatenation") if getattr(self, name)]
+        return "\n".join([*lines, *([f"with {', '.join(extras)}"] if extras else [])])
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plain form that records and the command line print."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def known_operators() -> tuple[str, ...]:
+    """Return the names that a palette may hold."""
+    return tuple(sorted(spec.name for spec in operators()))
