@@ -115,6 +115,15 @@ def test_no_coefficient_and_no_degree_exceeds_the_bound(seed: int) -> None:
         assert log2(sum(coefficients)) <= size.norm + 1e-9
 
 
+def test_coefficients_of_products_with_common_variables_add_up() -> None:
+    numerator, _ = sizes(lambda x, y: (x + y) * (x + 2 * y), x=(2,), y=(2,))  # x^2 + 3 x y + 2 y^2
+    assert log2(3) <= numerator.height <= log2(6)
+    numerator, _ = sizes(lambda x, w: op.sum(x) * op.sum(x * w), x=(2, 50), w=(2, 50))
+    assert 0 <= numerator.height <= log2(50)
+    apart, _ = sizes(lambda x, y: op.sum(x) * op.sum(y), x=(2, 50), y=(2, 50))
+    assert apart.height == 0.0
+
+
 def test_what_two_programs_divide_by_alike_counts_once() -> None:
     forms = Forms()
     left, right = (
@@ -126,6 +135,15 @@ def test_what_two_programs_divide_by_alike_counts_once() -> None:
         0
     ]
     assert Degrees(forms, None).difference(left, other).degree == 3
+
+
+def test_a_root_that_is_a_common_factor_can_vanish_too() -> None:
+    forms = Forms()
+    left, right = (
+        elements_of(trace(program, x=(2, 5), y=(2, 5), dtype="float32"), forms).outputs[0]
+        for program in (lambda x, y: op.rms(x, eps=1) * y, lambda x, y: op.rms(x, eps=1) * 2 * y)
+    )
+    assert Degrees(forms, None).difference(left, right).degree == 2  # y, and the root
 
 
 def test_counting_one_input_only() -> None:

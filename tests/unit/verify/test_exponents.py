@@ -46,6 +46,8 @@ SHOWN: dict[str, tuple[Program, dict[str, Shape], float, float, float]] = {
     "sums": (lambda x, y: op.exp(x) * op.exp(2 * y) + op.exp(x - y), {"x": (3,), "y": (3,)}, 1, 0, 0),
     "with a bias": (lambda x, w, b: op.softmax(x @ w + b), {"x": (4, 3), "w": (3, 9), "b": (9,)}, 1, Q.m**-3.0, 0),
     "a scale per column": (lambda x, s: op.softmax(x * s), {"x": (4, 9), "s": (9,)}, 1, 0, 1 / Q.m),
+    "a square": (lambda x: op.exp(op.square(x)), {"x": (3,)}, 2, 4 / Q.m, 0),
+    "a quotient": (lambda x, y: op.exp(x / y), {"x": (3,), "y": (3,)}, 1, 0, 0),
     "constants": (lambda x: op.exp(x + 1) + op.exp(2 * x - 1), {"x": (3,)}, Q.m / (Q.m - 1), 0, 0),
 }
 
