@@ -1,0 +1,150 @@
+"""What a search tells: one stream of events for steppers, progress bars, logs and tables. Invariant: events are facts.
+
+An event knows its evidence but does not print it: `describe()` does, when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from workbench.search.screen import VerdictLike
+from workbench.ugraph.kernel_graph import KernelGraph
+
+Text = Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The search of one plan begins. Attributes: plan; what is searched, in words."""
+
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueKept:
+    """A value may be part of a graph. Attributes: plan; node: its number in the plan; place; operators it takes at least."""
+
+    plan: str
+    node: int
+    place: str
+    least: int
+    text: Text = field(compare=False)
+
+    def describe(self) -> str:
+        """Return the value in the lecture's notation."""
+        return f"{self.place}: {self.text()} (at least {self.least} operators)"
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """An operator can make a value. Attributes: plan; node; operator; operands: node numbers."""
+
+    plan: str
+    node: int
+    operator: str
+    operands: tuple[int, ...]
+
+    def describe(self) -> str:
+        """Return the operator and its operands."""
+        return f"{self.node} = {self.operator}({', '.join(map(str, self.operands))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Something was left out.
+
+    Attributes: plan; rule; subject: what, in words; evidence: why, in words when asked; count: how many alike.
+    """
+
+    plan: str
+    rule: str
+    subject: Text = field(compare=False)
+    evidence: Text = field(compare=False)
+    count: int = 1
+
+    def describe(self) -> str:
+        """Return what was left out and why."""
+        return f"{self.rule}: {self.subject()}; {self.evidence()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A µGraph that computes the program, at the program's sizes with a first schedule.
+
+    Attributes: plan; number: of the structure in this search; graph; operators: of its block graphs; kernels.
+    """
+
+    plan: str
+    number: int
+    graph: KernelGraph
+    operators: int
+    kernels: int
+
+    def describe(self) -> str:
+        """Return the graph's text."""
+        return self.graph.describe()
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A completed µGraph was tested and is right as far as the verdict goes."""
+
+    number: int
+    graph: KernelGraph
+    verdict: VerdictLike
+
+    def describe(self) -> str:
+        """Return the verdict."""
+        return f"structure {self.number}: {self.verdict.kind}, {self.verdict.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A completed µGraph was tested and is wrong, or nothing could be said."""
+
+    number: int
+    graph: KernelGraph
+    verdict: VerdictLike
+
+    def describe(self) -> str:
+        """Return the verdict."""
+        return f"structure {self.number}: {self.verdict.kind}, {self.verdict.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the search is. Attributes: done, total plans; states; structures so far."""
+
+    done: int
+    total: int
+    states: int
+    structures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The search ended.
+
+    Attributes: states: settled needs; candidates: graphs met; structures: different ones; verified: that passed; pruned:
+    rule -> count; incomplete: expressions that could not be taken apart in every way; seconds: wall time.
+    """
+
+    states: int
+    candidates: int
+    structures: int
+    verified: int
+    pruned: Mapping[str, int]
+    incomplete: int
+    seconds: float = field(compare=False)
+
+    def describe(self) -> str:
+        """Return the counts in one line."""
+        pruned = ", ".join(f"{rule} {count}" for rule, count in sorted(self.pruned.items()))
+        return (
+            f"{self.states} states, {self.candidates} graphs, {self.structures} structures, {self.verified} verified; "
+            f"left out: {pruned or 'nothing'}; {self.seconds:.2f} s"
+        )
+
+
+Event = Started | ValueKept | Extended | Pruned | Completed | Verified | Refused | Progress | Finished
