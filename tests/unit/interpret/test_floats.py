@@ -92,6 +92,31 @@ def test_folding_accumulators_on_ragged_axes(kind: Any) -> None:
         )
 
 
+def test_a_maximum_of_negative_numbers_sees_no_zero_beyond_the_end_of_a_tile() -> None:
+    """7 numbers over 2 blocks of 4: the second one ends after 3."""
+    k = KernelBuilder()
+    X = k.input("X", (3, 7))
+    b = k.block(X, grid=(2,))
+    x = b.load(X, imap=(1,))
+    b.save(op.max(x), omap=(1,))
+    b.save(b.accumulate(x, "max_dim"), omap=(1,))
+    k.output(*b.finish())
+    array = -np.exp(np.random.default_rng(2).standard_normal((3, 7)))
+    want = np.stack([array[:, :4].max(axis=1), array[:, 4:].max(axis=1)], axis=1)
+    for got in evaluate(k.build(), [array]):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_an_output_that_a_later_kernel_reads_is_kept() -> None:
+    k = KernelBuilder()
+    X = k.input("X", (2,))
+    y = op.exp(X)
+    k.output(y, op.exp(y), X)
+    array = np.array([0.5, -1.0])
+    for got, want in zip(evaluate(k.build(), [array]), (np.exp(array), np.exp(np.exp(array)), array), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-15)
+
+
 def online_softmax(context: Any = 20, loop: Any = 5, grid: Any = 1) -> Any:
     k = KernelBuilder()
     Q, K, V = k.input("Q", (3, 4)), k.input("K", (4, context)), k.input("V", (context, 6))

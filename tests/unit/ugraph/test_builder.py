@@ -218,6 +218,7 @@ def rules() -> dict[str, tuple[type[WorkbenchError], str, Callable[[], Any]]]:
     rows, columns = ragged.load(z, imap=(0,)), ragged.load(z, fmap=1)
     looped = ragged.load(zz, fmap=0)
     small, (v, w, o, c) = block((3,), (5,), (1,), (3, 2), grid=(4,))  # tiles of 1, the fourth one empty
+    square, (sq,) = block((7, 4), grid=(2, 2))
     kernel = KernelBuilder()
     k = kernel.input("X", (2, 3))
     tree = ThreadBuilder()
@@ -277,6 +278,8 @@ def rules() -> dict[str, tuple[type[WorkbenchError], str, Callable[[], Any]]]:
                            lambda: ragged.accumulate(columns, "sum_to_columns", columns=3)),
         "ragged omap": (RaggedTileError, "was cut along x:2 and is laid along nothing",
                         lambda: ragged.save(ragged.accumulate(rows), omap=(1,))),
+        "ragged omap along another axis": (RaggedTileError, "was cut along x:2 and is laid along y:2",
+                                           lambda: square.save(square.load(sq, imap=(0,)), omap=(1, 0))),
         "matmul shapes": (ShapeError, "matmul", lambda: rows @ looped),
         "kernel shapes": (ShapeError, "matmul", lambda: k @ k),
         "unknown operator": (UnknownNameError, "unknown operator 'sin'", lambda: kernel.apply("sin", k)),
@@ -292,6 +295,8 @@ def rules() -> dict[str, tuple[type[WorkbenchError], str, Callable[[], Any]]]:
         "tree": (ThreadGraphError, "has 2 consumers; the graph must be a tree", lambda: tree.build(tree.apply("mul", e, e) + e)),
         "reduction in a thread": (ThreadGraphError, "needs other threads' elements", lambda: tree.build(tree.apply("sum", p))),
         "thread computes nothing": (ThreadGraphError, "it computes nothing", lambda: ThreadBuilder().build(p)),
+        "product of computed values": (ThreadGraphError, "a contraction is not a leaf of the tree", chain_of_products),
+        "two products": (ThreadGraphError, "2 contractions in one thread graph", sum_of_products),
         "thread operands": (ThreadGraphError, "takes 1 operands, got 2", lambda: b.thread(small_tree(), still, still)),
     }  # fmt: skip
 
@@ -299,6 +304,18 @@ def rules() -> dict[str, tuple[type[WorkbenchError], str, Callable[[], Any]]]:
 def small_tree() -> Any:
     tree = ThreadBuilder()
     return tree.build(tree.apply("exp", tree.input("p", (4, 6))))
+
+
+def chain_of_products() -> ThreadGraph:
+    tree = ThreadBuilder()
+    p, q = tree.input("p", (4, 4)), tree.input("q", (4, 4))
+    return tree.build(op.exp(p) @ q)
+
+
+def sum_of_products() -> ThreadGraph:
+    tree = ThreadBuilder()
+    p, q = tree.input("p", (4, 4)), tree.input("q", (4, 4))
+    return tree.build(p @ q + q @ p)
 
 
 @pytest.mark.parametrize("case", rules())
