@@ -225,7 +225,7 @@ B = K + "O = block_graph(X) grid(2) loop(3) {\n    x = load(X) imap(x: 0) fmap(1
         (K + "X = exp(X)", DuplicateNameError, "line 3, column 3: X: 'X' names two tensors"),
         (K + "Y, Z = exp(X)", FormatError, r"line 3, column 10: expected an operator with 2 results \(this one has 1\)"),
         (K + "output X, Q\n}", FormatError, "line 3, column 13: expected the name of a tensor"),
-        (K + "}", WorkbenchError, "line 1, column 1: the program has no output"),
+        (K + "}", WorkbenchError, "line 1, column 1: kernel graph: the program has no output"),
         (K + 'Y = exp("X)', FormatError, "line 3, column 11: expected .*found a string without its closing quote"),
         (K + "Y = exp(X) $", FormatError, r"line 3, column 14: expected .*found '\$'"),
         (K + "O = block_graph(X) grid(2) grid(2) {", FormatError, "line 3, column 30: expected 'grid', .*each once"),
