@@ -163,19 +163,23 @@ def test_a_reader_that_leaves_early() -> None:
 
 def test_ctrl_c_in_a_process_of_its_own() -> None:
     script = (
-        "import sys, time, workbench.commands.check as check\n"
+        "import signal, sys, time, workbench.commands.check as check\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "from workbench.cli import main\n"
         "def wait(*_):\n    print('ready', flush=True)\n    time.sleep(50)\n"
         "check.evaluate = wait\n"
         "sys.exit(main(['check', '--set', 'batch=1', 'hidden=1', 'out=1']))\n"
     )
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    start = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            start = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
     assert (process.returncode, err) == (130, "workbench: interrupted\n")
     assert time.monotonic() - start < 10
