@@ -19,6 +19,7 @@ from workbench.core.tensors import DeviceTensor
 from workbench.device.compile import CompiledKernel
 from workbench.device.launch import ArrayParameter, LoadedKernel, load_cupy
 from workbench.device.library_calls import cublas_of
+from workbench.device.streams import existing_stream
 from workbench.errors import LaunchError
 
 DEVICE_TO_DEVICE = 3  # cudaMemcpyKind, driver_types.h
@@ -125,12 +126,12 @@ class DeviceProgram:
             )
         capturing = self._workspace is not None and self._is_capturing(stream)
         if self._workspace is not None and not capturing and self._last is not None and self._last[0] != stream:
-            self._cupy.cuda.ExternalStream(stream).wait_event(self._last[1])
+            existing_stream(self._cupy, stream).wait_event(self._last[1])
         for action in actions:
             action(stream)
         if self._workspace is not None and not capturing:
             event = self._last[1] if self._last is not None else self._cupy.cuda.Event(disable_timing=True)
-            event.record(self._cupy.cuda.ExternalStream(stream))
+            event.record(existing_stream(self._cupy, stream))
             self._last = stream, event
 
     def _is_capturing(self, stream: int) -> bool:

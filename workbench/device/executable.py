@@ -29,6 +29,7 @@ from workbench.device.device_program import DeviceProgram, span_bytes
 from workbench.device.host_copies import HostCopy, as_stored
 from workbench.device.launch import ArrayParameter, check_array, load_cupy, stream_pointer
 from workbench.device.nvrtc import load_nvrtc
+from workbench.device.streams import existing_stream
 from workbench.errors import KernelCompileError, LaunchError
 from workbench.ugraph.kernel_graph import KernelGraph
 
@@ -352,6 +353,6 @@ class Executable:
         program.bind([copy.pointer for copy in copies[:count]], [copy.pointer for copy in copies[count:]])(stream)
         for copy in copies[count:]:
             copy.fetch(stream)
-        cupy.cuda.ExternalStream(stream).synchronize()
+        existing_stream(cupy, stream).synchronize()
         for copy, array in zip(copies[count:], received, strict=True):
             copy.read(array)

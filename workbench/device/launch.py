@@ -18,6 +18,7 @@ from workbench.codegen.cuda.launch_shape import LaunchShape
 from workbench.device.array_view import DEVICE_NAMES, ArrayView, contiguous_strides, view_array
 from workbench.device.compile import CompiledKernel
 from workbench.device.driver_launch import launch_programmatic
+from workbench.device.streams import existing_stream
 from workbench.errors import LaunchError
 
 PORTABLE_CLUSTER = 8
@@ -187,7 +188,7 @@ class LoadedKernel:
         self.launch_packed(packed, pointer)
         if not any(isinstance(value, np.ndarray) for value in arguments):
             return
-        self._cupy.cuda.ExternalStream(pointer).synchronize()
+        existing_stream(self._cupy, pointer).synchronize()
         for index, (parameter, value) in enumerate(zip(self.parameters, arguments, strict=True)):
             if isinstance(value, np.ndarray) and isinstance(parameter, ArrayParameter) and parameter.is_output:
                 value[...] = self._buffers[index].get().view(value.dtype).reshape(value.shape)
@@ -210,7 +211,7 @@ class LoadedKernel:
             if self._programmatic:
                 launch_programmatic(int(self._function.ptr), launch, packed, stream)
             else:
-                there = self._cupy.cuda.ExternalStream(stream)
+                there = existing_stream(self._cupy, stream)
                 self._function(launch.grid, (launch.threads, 1, 1), packed, launch.shared_bytes, there)
         except RuntimeError as error:
             if isinstance(error, LaunchError):

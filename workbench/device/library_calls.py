@@ -14,6 +14,7 @@ import numpy as np
 from workbench.codegen.cuda.library_matmul import CUDA_DATA_TYPES, GemmCall
 from workbench.core.dtypes import DType
 from workbench.device.launch import load_cupy
+from workbench.device.streams import existing_stream
 from workbench.errors import LaunchError
 
 COMPUTE_32F, GEMM_DEFAULT = 68, -1  # cublasComputeType_t, cublasGemmAlgo_t; cublas_api.h
@@ -53,7 +54,7 @@ class Cublas:
         left, right, result = (CUDA_DATA_TYPES[dtype] for dtype in dtypes)
         sizes = tuple(dtype.nbytes for dtype in dtypes)
         try:
-            with self._cupy.cuda.ExternalStream(stream):  # CuPy launches cuBLAS on its current stream
+            with existing_stream(self._cupy, stream):  # CuPy launches cuBLAS on its current stream
                 for call in calls:
                     a, b = (1, 0) if call.is_swapped else (0, 1)
                     kinds = (left, right)
