@@ -81,6 +81,7 @@ class Expressions:
         self.makings: dict[Value, tuple[Making, ...]] = {}
         self.left_out: dict[Value, Unaffordable] = {}
         self.shallow: Shallow | None = None
+        self._masks: dict[str, int] = {}
         self._least: dict[Value, int] = dict.fromkeys(self.starts, 0)
 
     @property
@@ -91,8 +92,11 @@ class Expressions:
     # ---------------------------------------------------------------------------------------------------------- axes
     def mask(self, name: str) -> int:
         """Return the parts of an axis as a mask."""
-        part = self.parts.get(name)
-        return self.algebra.axes_mask(part.all if part else [Axis(name)])
+        found = self._masks.get(name)
+        if found is None:
+            part = self.parts.get(name)
+            found = self._masks[name] = self.algebra.axes_mask(part.all if part else [Axis(name)])
+        return found
 
     def axis_mask(self, axis: Axis | None) -> int:
         """Return one axis as a mask, 0 for none."""

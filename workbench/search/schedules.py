@@ -86,9 +86,10 @@ def first_instance(sketch: Sketch) -> KernelGraph:
     Raises: MemoryLimitError when no tile is small enough; NotApplicableError when it cannot be built.
     """
     extents = sketch.hypergraph.expressions.problem.extents
+    axes = [grid_axes(sketch, kernel) for kernel in _kernels(sketch)]
     tile: _Tiles | None = _Tiles()
     while tile is not None:
-        counts = [_counts(sketch, kernel, extents, tile) for kernel in _kernels(sketch)]
+        counts = [_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)]
         if all(least_bytes(sketch, kernel, extents, counts[kernel]) <= SHARED_MEMORY_LIMIT for kernel in _kernels(sketch)):
             graph = Instantiation(sketch, extents, counts).build()
             if fits(graph):
@@ -141,9 +142,9 @@ def _kernels(sketch: Sketch) -> range:
     return range(len(sketch.hypergraph.plan.loops))
 
 
-def _counts(sketch: Sketch, kernel: int, extents: Mapping[str, int], tile: _Tiles) -> Counts:
-    axes, plan = grid_axes(sketch, kernel), sketch.hypergraph.plan
-    wanted = [(name, _blocks(position, extents[name], tile)) for position, name in enumerate(axes.free)]
+def _counts(sketch: Sketch, kernel: int, axes: GridAxes, extents: Mapping[str, int], tile: _Tiles) -> Counts:
+    plan = sketch.hypergraph.plan
+    wanted = [(name, parts(extents[name], tile.rows)) for name in axes.free]
     room = 2 if axes.split else 3
     cut = sorted((item for item in wanted if item[1] > 1), key=lambda item: -item[1])[:room]
     grid = [item for item in wanted if item in cut]
@@ -157,10 +158,6 @@ def _counts(sketch: Sketch, kernel: int, extents: Mapping[str, int], tile: _Tile
         length = extents[loop] if loop != axes.split else -(-extents[loop] // share)
         count = parts(length, tile.depth)
     return Counts(tuple(grid), count)
-
-
-def _blocks(position: int, extent: int, tile: _Tiles) -> int:
-    return parts(extent, tile.rows)
 
 
 def small_instance(sketch: Sketch, extents: Mapping[str, int]) -> KernelGraph:

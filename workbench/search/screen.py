@@ -1,8 +1,8 @@
-"""The first test of every structure: one random point in a pair of finite fields, at small extents, cut evenly and not.
+"""The first test of every structure: one random point in a pair of finite fields, at small extents.
 
-All graphs of a search share inputs, so a tile that two of them have in common is computed once. Invariant: a structure
-passes only if every output element agrees with the program's at every instance that can be built; what passes is not
-proved (`verify` gives a bound), what fails is wrong.
+The extents are such that grid and loop end early where a structure allows it, else they are cut evenly. All graphs of a
+search share inputs, so a tile that two of them have in common is computed once. Invariant: a structure passes only if
+every output element agrees with the program's; what passes is not proved (`verify` gives a bound), what fails is wrong.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Instance:
 
 
 class Screen:
-    """Screens the sketches of one problem. Attributes: problem, seed; instances: even first, then with a ragged axis."""
+    """Screens the sketches of one problem. Attributes: problem, seed; instances: ragged first, then even."""
 
     def __init__(self, problem: Problem, *, seed: int = 0) -> None:
         """Evaluate the program once per instance."""
@@ -87,7 +87,7 @@ class Screen:
         even = small_extents(names, problem.extents, problem.reduced)
         ragged = {name: extent - 1 if extent > 2 else extent for name, extent in even.items()}
         self.instances = [
-            made for extents in (even, ragged) if (made := self._instance(extents)) is not None
+            made for extents in (ragged, even) if (made := self._instance(extents)) is not None
         ]
 
     def _instance(self, extents: dict[str, int]) -> _Instance | None:
@@ -114,7 +114,6 @@ class Screen:
         """Return whether a sketch agrees with the program at the instances' points."""
         if not self.instances:
             return Screening("unknown", "the program has no small instance that has a meaning in a finite field")
-        shapes = []
         why = ""
         for instance in self.instances:
             try:
@@ -122,17 +121,16 @@ class Screen:
             except NotApplicableError as fault:
                 why = str(fault)
                 continue
+            shapes = (tuple(tensor.shape for tensor in candidate.inputs),)
             try:
                 outputs = evaluate_in_field(candidate, instance.inputs, instance.domain)
             except (OutsideLaxError, FieldError) as fault:
-                return Screening("unknown", f"no meaning in a finite field: {fault}", len(shapes), tuple(shapes))
-            shapes.append(tuple(tensor.shape for tensor in candidate.inputs))
+                return Screening("unknown", f"no meaning in a finite field: {fault}", 1, shapes)
             fault_at = _difference(instance, outputs)
             if fault_at:
-                return Screening("different", fault_at, len(shapes), tuple(shapes))
-        if not shapes:
-            return Screening("unknown", f"no small instance can be built: {why}")
-        return Screening("equal", f"agrees at {len(shapes)} random points", len(shapes), tuple(shapes))
+                return Screening("different", fault_at, 1, shapes)
+            return Screening("equal", "agrees with the program at a random point of a field pair", 1, shapes)
+        return Screening("unknown", f"no small instance can be built: {why}")
 
     def screen_graph(self, candidate: KernelGraph) -> Screening:
         """Return whether a finished graph agrees with the program, at a small instance of both."""

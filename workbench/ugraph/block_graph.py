@@ -44,6 +44,8 @@ MAX_CLUSTER = 16
 
 def launch_dims(dims: Sequence[int], *, what: str) -> Shape:
     """Return three launch dimensions, missing ones 1. Raises: LaunchDimsError unless they are 1 to 3 positive integers."""
+    if type(dims) is tuple and len(dims) == 3 and all(type(dim) is int and dim > 0 for dim in dims):
+        return dims  # checked before; a search builds many block graphs
     if isinstance(dims, str) or not hasattr(dims, "__iter__") or not all(isinstance(dim, SupportsIndex) for dim in dims):
         raise LaunchDimsError(f"{what} {dims!r} must be one to three positive integers", "block graph", "give a tuple")
     values = tuple(operator.index(dim) for dim in dims)
