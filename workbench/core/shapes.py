@@ -10,6 +10,9 @@ from workbench.errors import ShapeError
 
 Shape = tuple[int, ...]
 
+MOST_ELEMENTS = 2**53
+"""Elements that a tensor may have: beyond them strides leave what every JSON reader keeps exactly."""
+
 
 def as_shape(extents: Iterable[int], *, where: str = "shape") -> Shape:
     """Return a shape of positive integers. Raises: ShapeError naming `where` and the bad extent."""
@@ -20,6 +23,8 @@ def as_shape(extents: Iterable[int], *, where: str = "shape") -> Shape:
     for axis, extent in enumerate(shape):
         if extent < 1:
             raise ShapeError(f"{where}: extent of axis {axis} is {extent}; every extent must be at least 1")
+    if prod(shape) > MOST_ELEMENTS:
+        raise ShapeError(f"{where}: {prod(shape)} elements in shape {shape}; at most 2^53 can be addressed")
     return shape
 
 

@@ -30,7 +30,7 @@ def load(path: str | os.PathLike[str]) -> list[KernelGraph]:
     """
     name = os.fspath(path)
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = Path(path).read_bytes().decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as error:
         raise FormatError(f"{name}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

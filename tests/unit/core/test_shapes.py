@@ -13,6 +13,9 @@ def test_extents_are_positive_integers_of_any_integer_type() -> None:
     for extents in ((2, 0), (-1,), (2.0, 3), (2, "3"), (None,)):
         with pytest.raises(ShapeError):
             as_shape(extents)  # type: ignore[arg-type]  # the mistake under test
+    assert num_elements(as_shape((2**26, 2**27))) == 2**53
+    with pytest.raises(ShapeError, match="at most 2\\^53 can be addressed"):
+        as_shape((2**26, 2**27, 2))
     with pytest.raises(ShapeError, match="tensor X: extent of axis 1 is 0; every extent must be at least 1"):
         as_shape((2, 0), where="tensor X")
 

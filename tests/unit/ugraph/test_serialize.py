@@ -80,6 +80,12 @@ def test_an_axis_counted_from_the_front_is_stored_counted_from_the_end() -> None
     assert from_json(document) == kernel.build()
 
 
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "marked.json"
+    path.write_bytes(b"\xef\xbb\xbf" + dumps(everything()).encode())
+    assert load(path) == [everything()]
+
+
 def edit(change: Callable[[Any], None]) -> str:
     document: Any = json.loads(dumps(everything()))
     change(document)
