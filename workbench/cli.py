@@ -28,10 +28,10 @@ COMMANDS = {
     "check": "evaluate a program and its known good µGraphs, compare and draw them",
     "verify": "decide whether two graphs compute the same",
     "emit": "write the CUDA kernels of a program or graph",
+    "search": "find µGraphs that compute the same as a program",
     "doctor": "say which optional parts this machine has",
 }
 PROMISED = {
-    "search": "find µGraphs that compute the same as a program",
     "optimize": "find and tune the fastest verified µGraph of a program",
     "measure": "time kernels beside what you would otherwise run",
     "replay": "replay a recorded run",

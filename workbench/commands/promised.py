@@ -12,15 +12,6 @@ from workbench.commands.answer import Answer, Call
 from workbench.errors import NotBuiltError
 
 
-def _search(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", metavar="PROGRAM")
-    parser.add_argument("--max-block-ops", type=int, metavar="N")
-    parser.add_argument("--mapping", choices=["axes", "enumerate"])
-    parser.add_argument("--pruners", metavar="A,B")
-    parser.add_argument("--workers", type=int, metavar="N")
-    parser.add_argument("--record", metavar="FILE")
-
-
 def _optimize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="PROGRAM")
     parser.add_argument("--device", metavar="NAME")
@@ -44,7 +35,6 @@ def _lab(parser: argparse.ArgumentParser) -> None:
 
 
 _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
-    "search": _search,
     "optimize": _optimize,
     "measure": _measure,
     "replay": _replay,

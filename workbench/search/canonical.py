@@ -75,7 +75,9 @@ class Canonical:
         if op.name == "mean":
             return self._intern((*where, "over n", axis, self._intern((*where, "sum", axis, *operands))))
         if op.effect in (Effect.FOLD, Effect.WHOLE) and op.spec.expand is not None:
-            return op.spec.expand(_Expanding(self, where, axis), tuple(operands), ((2,),), {"axis": -1, **dict(op.attributes)})
+            return op.spec.expand(
+                _Expanding(self, where, axis), tuple(operands), ((2,),), {"axis": -1, **dict(op.attributes)}
+            )
         if op.constant is not None:
             return self._intern((*where, op.name, op.constant, *operands))
         if op.spec.commutative:

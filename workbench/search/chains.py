@@ -130,9 +130,7 @@ class _Chain:
 
     def _starts_late(self) -> bool:
         loads = {
-            node
-            for node in self._nodes(1)
-            if self.made[node].kind == "load" and self.graph.places[node].is_dependent
+            node for node in self._nodes(1) if self.made[node].kind == "load" and self.graph.places[node].is_dependent
         }
         for node in self._nodes(1):
             edge = self.made[node]

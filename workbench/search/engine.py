@@ -145,7 +145,9 @@ class _Search:
             needed_only=self.space.chains == "needed",
         )
         for node in graph.kept:
-            yield ValueKept(name, node, graph.places[node].name, graph.least[node], _text(expressions, graph.values[node]))
+            yield ValueKept(
+                name, node, graph.places[node].name, graph.least[node], _text(expressions, graph.values[node])
+            )
             for edge in graph.edges[node]:
                 label = str(edge.operator or edge.kind)
                 yield Extended(name, node, label, edge.operands)
@@ -155,9 +157,13 @@ class _Search:
                 name,
                 "demand",
                 _text(expressions, left.value),
-                _reason(f"it takes at least {left.least} operators, {left.above} stand over it, {expressions.limit} are allowed"),
+                _reason(
+                    f"it takes at least {left.least} operators, {left.above} stand over it, {expressions.limit} are allowed"
+                ),
             )
-        unreachable = [node for node in range(len(graph.values)) if graph.above[node] + graph.least[node] > graph.block_limit]
+        unreachable = [
+            node for node in range(len(graph.values)) if graph.above[node] + graph.least[node] > graph.block_limit
+        ]
         if unreachable:
             self.pruned["unreachable"] += len(unreachable)
             yield Pruned(
@@ -202,7 +208,7 @@ def describe_sketch(sketch: Sketch) -> str:
     return f"{graph.plan.describe()}: {'; '.join(words)}"
 
 
-def _text(expressions: Expressions, value: Value) -> "_Lazy":
+def _text(expressions: Expressions, value: Value) -> _Lazy:
     return _Lazy(expressions, value)
 
 

@@ -40,9 +40,7 @@ class Enumeration:
         self.hypergraph = hypergraph
         self.states = self.dead_ends = 0
         # A node that some edge makes for nothing (a load or store) need not take an operator of its own.
-        self._own = [
-            0 if not edges or any(not edge.block_cost for edge in edges) else 1 for edges in hypergraph.edges
-        ]
+        self._own = [0 if not edges or any(not edge.block_cost for edge in edges) else 1 for edges in hypergraph.edges]
 
     def sketches(self) -> Iterator[Sketch]:
         """Yield every graph within the limits."""

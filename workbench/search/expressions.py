@@ -323,9 +323,9 @@ class Expressions:
                 if op.counts and not number:
                     continue
                 for operand in sorted(candidates):
-                    if self._is_tensor(operand) and not mask & ~self.algebra.mask[operand]:
-                        if op.abstract(self.algebra, (operand,), mask, number or 2) == value:
-                            yield Making(op, (operand,), mask, name)
+                    has_axis = self._is_tensor(operand) and not mask & ~self.algebra.mask[operand]
+                    if has_axis and op.abstract(self.algebra, (operand,), mask, number or 2) == value:
+                        yield Making(op, (operand,), mask, name)
 
     def _broadcasts(self, pair: tuple[Value, Value]) -> bool:
         """Return whether one operand has all the axes of the other."""

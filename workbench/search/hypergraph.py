@@ -58,8 +58,10 @@ class Hypergraph:
     def __init__(
         self, expressions: Expressions, plan: Plan, *, block_limit: int, kernel_limit: int, needed_only: bool = True
     ) -> None:
-        """Build the hypergraph; kernel_limit: predefined kernels beside the block graphs; needed_only: see
-        `chains` ("folded early")."""
+        """Build the hypergraph.
+
+        kernel_limit: predefined kernels beside the block graphs; needed_only: see `chains` ("folded early").
+        """
         self.needed_only = needed_only
         self.expressions, self.plan = expressions, plan
         self.block_limit, self.kernel_limit = block_limit, kernel_limit

@@ -123,9 +123,7 @@ class Instantiation:
         loads = [(node, edge) for node, edge in chosen if edge.kind == "load"]
         sources = {edge.operands[0]: self._device(edge.operands[0]) for _, edge in loads}
         operands = {laid.value.name: laid.value for laid in sources.values()}
-        block = self.kernel.block(
-            *operands.values(), grid=[count for _, count in counts.grid] or [1], loop=counts.loop
-        )
+        block = self.kernel.block(*operands.values(), grid=[count for _, count in counts.grid] or [1], loop=counts.loop)
         layouts = Layouts(block, self.order)
         loop = self.graph.plan.loops[kernel]
         for node, edge in loads:
@@ -163,7 +161,9 @@ class Instantiation:
             if partial and split is not None:
                 dims = (*dims[:-1], (f"{split}.g", *dims[-1]))
             saved.append((node, dims, self._stored_dtype(node, block.tile(laid.value).dtype)))
-        results = block.finish(dtypes=[dtype for _, _, dtype in saved], names=[self._name(node) for node, _, _ in saved])
+        results = block.finish(
+            dtypes=[dtype for _, _, dtype in saved], names=[self._name(node) for node, _, _ in saved]
+        )
         for (node, dims, _), value in zip(saved, results, strict=True):
             self.device[node] = Laid(value, dims)
 
@@ -235,7 +235,8 @@ class Instantiation:
         def apply(name: str, *operands: Value, **attributes: AttributeValue) -> Value:
             if "axis" in attributes:
                 attributes["axis"] = place
-            return block.apply(name, *operands, **attributes)
+            given: dict[str, Any] = attributes
+            return block.apply(name, *operands, **given)
 
         return Laid(expand(apply, (laid.value,), (laid.value.shape,), dict(op.attributes)), laid.dims)
 

@@ -95,9 +95,7 @@ class Palette:
                 self._primitive.setdefault(op.name, op)
         self.add, self.mul, self.div = (self._or_closed(name, Effect.BINARY) for name in ("add", "mul", "div"))
         self.maximum = self._or_closed("maximum", Effect.BINARY)
-        self.square, self.exp, self.sqrt = (
-            self._or_closed(name, Effect.UNARY) for name in ("square", "exp", "sqrt")
-        )
+        self.square, self.exp, self.sqrt = (self._or_closed(name, Effect.UNARY) for name in ("square", "exp", "sqrt"))
         self.sum, self.max = (self._or_closed(name, Effect.FOLD) for name in ("sum", "max"))
         self.matmul = self._or_closed("matmul", Effect.CONTRACT)
         known = {self.add, self.mul, self.div, self.maximum}

@@ -46,7 +46,9 @@ class Place(IntEnum):
 FIXED, LOOP, AFTER = 0, 1, 2
 DEVICE = (Place.BEFORE, Place.BETWEEN, Place.AFTER)
 _KERNEL = {place: None if place in DEVICE else 0 if place < Place.BETWEEN else 1 for place in Place}
-_STAGE = {place: -1 if place in DEVICE else (place - 1) % 4 if place < Place.BETWEEN else (place - 5) % 3 for place in Place}
+_STAGE = {
+    place: -1 if place in DEVICE else (place - 1) % 4 if place < Place.BETWEEN else (place - 5) % 3 for place in Place
+}
 _INSIDE = {
     (0, FIXED, False): Place.A_FIXED,
     (0, LOOP, False): Place.A_LOOP,

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from workbench.core.shapes import Shape
 from workbench.domains import abstract_expr as expr
 from workbench.domains.abstract_building import AxesBuilder
 from workbench.domains.abstract_expr import Axis, Kind, Term
-from workbench.core.shapes import Shape
 from workbench.errors import UsageError
 from workbench.ops.attributes import complete_attributes, fraction, integer
 from workbench.ops.registry import operator
@@ -158,10 +158,7 @@ class _Reader:
             self.terms[node.results[0].name] = expr.constant(value)
             return
         shapes = tuple(self.program.tensor(name).shape for name in node.operands)
-        seen = [
-            self._dims(self.analysis.operands[path, position], shape)
-            for position, shape in enumerate(shapes)
-        ]
+        seen = [self._dims(self.analysis.operands[path, position], shape) for position, shape in enumerate(shapes)]
         terms = tuple(
             self._as_seen(self.terms[name], self.program.tensor(name).shape, name, dims)
             for name, dims in zip(node.operands, seen, strict=True)
@@ -224,7 +221,9 @@ class _Reader:
             for sub in goal.term.subterms():
                 if sub.kind is Kind.SYMBOL and sub not in known and sub.name in by_name:
                     base = by_name[sub.name]
-                    names = dict(zip((axis.name for axis in base.term.axes), (axis.name for axis in sub.axes), strict=True))
+                    names = dict(
+                        zip((axis.name for axis in base.term.axes), (axis.name for axis in sub.axes), strict=True)
+                    )
                     dims = tuple(tuple(names[name] for name in dim) for dim in base.dims)
                     known[sub] = Start(base.position, sub, dims)
                     result.append(known[sub])
@@ -246,9 +245,7 @@ class _Reader:
 
     def _numbers_of(self, goals: Sequence[Goal]) -> dict[str, int]:
         """Return the extents that occur in a goal as numbers, that is in its means."""
-        found = {
-            sub.number.denominator for goal in goals for sub in goal.term.subterms() if sub.kind is Kind.CONSTANT
-        }
+        found = {sub.number.denominator for goal in goals for sub in goal.term.subterms() if sub.kind is Kind.CONSTANT}
         return {name: number for name, number in self.numbers.items() if any(d % number == 0 for d in found)}
 
     def _constants_under_roots(self, goals: Sequence[Goal]) -> tuple[Fraction, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, prod
 
 from workbench.errors import MemoryLimitError
 from workbench.programs.tiling import SHARED_MEMORY_LIMIT, fits, parts
@@ -90,7 +90,9 @@ def first_instance(sketch: Sketch) -> KernelGraph:
     tile: _Tiles | None = _Tiles()
     while tile is not None:
         counts = [_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)]
-        if all(least_bytes(sketch, kernel, extents, counts[kernel]) <= SHARED_MEMORY_LIMIT for kernel in _kernels(sketch)):
+        if all(
+            least_bytes(sketch, kernel, extents, counts[kernel]) <= SHARED_MEMORY_LIMIT for kernel in _kernels(sketch)
+        ):
             graph = Instantiation(sketch, extents, counts).build()
             if fits(graph):
                 return graph
@@ -112,10 +114,10 @@ def least_bytes(sketch: Sketch, kernel: int, extents: Mapping[str, int], counts:
         axis = graph.expressions.mask(name)
         blocks = cuts.get(name, 1)
         if name == loop:
-            tile = axis & ~graph.loops[kernel] & ~graph.grid
-            shares.append((tile, -(-(-(-extents[name] // blocks)) // counts.loop)))
+            share = ceil(extents[name] / blocks)
+            shares.append((axis & ~graph.loops[kernel] & ~graph.grid, ceil(share / counts.loop)))
         else:
-            shares.append((axis, -(-extents[name] // blocks)))
+            shares.append((axis, ceil(extents[name] / blocks)))
     total = 0
     for node, _ in sketch.chosen:
         if graph.places[node].kernel == kernel:

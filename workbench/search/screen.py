@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from workbench.core.tensors import DeviceTensor
 from workbench.domains.field_pairs import field_pair
 from workbench.domains.finite_field import FieldArithmetic, FieldValue, random_elements
 from workbench.errors import FieldError, NotApplicableError, OutsideLaxError, WorkbenchError
@@ -26,7 +27,6 @@ from workbench.search.schedules import small_extents, small_instance
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, GraphDefinedNode, InputIterator, OpNode
-from workbench.core.tensors import DeviceTensor
 from workbench.ugraph.reinstantiate import joint_reduction, reinstantiate
 
 
@@ -47,7 +47,7 @@ class VerdictLike(Protocol):
 class Verifier(Protocol):
     """Says whether a candidate computes what a program computes; `verify` is one."""
 
-    def __call__(self, program: KernelGraph, candidate: KernelGraph) -> VerdictLike:
+    def __call__(self, program: KernelGraph, candidate: KernelGraph, /) -> VerdictLike:
         """Return the verdict."""
         ...
 
@@ -86,9 +86,7 @@ class Screen:
         names = list(problem.extents)
         even = small_extents(names, problem.extents, problem.reduced)
         ragged = {name: extent - 1 if extent > 2 else extent for name, extent in even.items()}
-        self.instances = [
-            made for extents in (ragged, even) if (made := self._instance(extents)) is not None
-        ]
+        self.instances = [made for extents in (ragged, even) if (made := self._instance(extents)) is not None]
 
     def _instance(self, extents: dict[str, int]) -> _Instance | None:
         program = self.problem.program
@@ -182,9 +180,7 @@ class _Remembering(FieldDomain):
         super().__init__(arithmetic, seed=seed)
         self._known = _Known()
 
-    def load(
-        self, node: InputIterator, value: FieldPoint, tensor: DeviceTensor, block: BlockGraph
-    ) -> Tile[FieldPoint]:
+    def load(self, node: InputIterator, value: FieldPoint, tensor: DeviceTensor, block: BlockGraph) -> Tile[FieldPoint]:
         """Return the tiles an input iterator brings."""
         counts = tuple(n if d is not None else 1 for n, d in zip(block.grid_dims, node.imap, strict=True))
         loop = block.forloop_range if node.fmap is not None else 1
