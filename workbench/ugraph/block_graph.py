@@ -83,7 +83,7 @@ class BlockGraph:
         object.__setattr__(self, "grid_dims", launch_dims(self.grid_dims, what="grid_dims"))
         object.__setattr__(self, "block_dims", launch_dims(self.block_dims, what="block_dims"))
         object.__setattr__(self, "cluster_dims", launch_dims(self.cluster_dims, what="cluster_dims"))
-        if self.forloop_range < 1:
+        if not isinstance(self.forloop_range, int) or self.forloop_range < 1:
             raise LaunchDimsError(f"forloop_range {self.forloop_range} must be at least 1", "block graph", "1 means no loop")
         if prod(self.block_dims) > MAX_THREADS:
             raise LaunchDimsError(

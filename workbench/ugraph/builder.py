@@ -16,15 +16,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import assert_never
+from operator import index
+from typing import SupportsIndex, assert_never
 
 from workbench.core.dtypes import DType, as_dtype
 from workbench.core.layouts import Strides
 from workbench.core.tensors import DeviceTensor, RegisterTensor, SharedTensor
 from workbench.errors import (
     AttributeValueError,
+    FmapError,
     LaunchDimsError,
     LegalityError,
+    OmapError,
     ResultMismatchError,
     SaverError,
     ThreadGraphError,
@@ -185,6 +188,8 @@ class KernelBuilder:
             else [inference.promote([tensor.dtype for tensor in tensors], where="graph-defined operator")] * count
         )
         given = list(names) if names else [None] * count
+        if len(given) != count or len(kinds) != count:
+            raise UsageError(f"the block graph stores {count} results; give as many names and dtypes, or none")
         made = tuple(
             DeviceTensor(self._names.claim(given_name), shape, dtype)
             for given_name, shape, dtype in zip(given, block.result_shapes, kinds, strict=True)
@@ -243,11 +248,11 @@ class BlockBuilder:
         cluster: Sequence[int] = (1,),
         kernel: KernelBuilder | None = None,
     ) -> None:
-        if loop < 1:
+        if not isinstance(loop, SupportsIndex) or index(loop) < 1:
             raise LaunchDimsError(f"forloop_range {loop} must be at least 1", "block graph", "1 means no loop")
         self.operands = tuple(operands)
         self.grid_dims = launch_dims(grid, what="grid_dims")
-        self.loop, self.threads, self.cluster, self.kernel = loop, threads, cluster, kernel
+        self.loop, self.threads, self.cluster, self.kernel = index(loop), threads, cluster, kernel
         self.nodes: list[BlockNode] = []
         self._names = _Names()
         self._tiles: dict[str, SharedTensor] = {}
@@ -270,8 +275,10 @@ class BlockBuilder:
         """
         position = self._position(operand)
         tensor = self.operands[position]
-        maps = dim_map(tuple(imap))
-        loop_dim = None if fmap is None or fmap < 0 else fmap
+        maps = dim_map(imap)
+        if fmap is not None and not isinstance(fmap, SupportsIndex):
+            raise FmapError(f"{fmap!r} is no dimension of {tensor.name}", f"load of {tensor.name}", "use 0, 1, ... or None")
+        loop_dim = None if fmap is None or index(fmap) < 0 else index(fmap)
         label = self._names.claim(name or self._fresh(tensor.name.lower()))
         shape, ragged = inference.tile_of(
             tensor, maps, loop_dim, self.grid_dims, self.loop, node=f"input iterator {label}"
@@ -380,7 +387,7 @@ class BlockBuilder:
     def save(self, value: Value, *, omap: Sequence[int | None] = ()) -> None:
         """Add an output saver of a tile of after the loop. Raises: OmapError, SaverError, RaggedTileError."""
         tile = self._tiles[self.value(value).name]
-        maps = dim_map(tuple(omap))
+        maps = dim_map(omap, OmapError)
         if self._places[tile.name] is Place.LOOP:
             raise SaverError("a value of the loop body is stored", f"output saver of {tile.name}", "accumulate it first")
         inference.saved_shape(tile, maps, self.grid_dims, node=f"output saver of {tile.name}")

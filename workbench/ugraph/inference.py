@@ -230,8 +230,7 @@ def accumulate(
     if (kind.reduces_last_axis or kind is AccumulatorKind.SUM_TO_COLUMNS) and not shape:
         raise AccumulatorError(f"kind {kind.value} folds the last axis of a scalar", node, "use kind sum")
     if kind is AccumulatorKind.SUM_TO_COLUMNS:
-        assert columns is not None
-        if columns < 1 or shape[-1] % columns:
+        if not isinstance(columns, int) or columns < 1 or shape[-1] % columns:
             raise AccumulatorError(
                 f"{columns} columns do not divide the last axis of extent {shape[-1]}", node, "choose a divisor"
             )

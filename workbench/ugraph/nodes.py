@@ -6,12 +6,15 @@ the running maximum, output savers, thread-graph nodes) are node classes of thei
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from operator import index
+from typing import TYPE_CHECKING, SupportsIndex
 
 from workbench.core.tensors import DeviceTensor, RegisterTensor, SharedTensor
+from workbench.errors import ImapError, LegalityError
 from workbench.ops.registry import operator
 from workbench.ops.spec import AttributeValue, OpSpec
 
@@ -190,14 +193,16 @@ class OutputSaver:
 BlockNode = InputIterator | OpNode | Accumulator | RunningMax | ThreadNode | OutputSaver
 
 
-def dim_map(entries: tuple[int | None, ...]) -> DimMap:
-    """Return a map of exactly three entries; missing grid axes are replicas, -1 is Mirage's spelling of a replica."""
-    padded = [None if entry is None or entry < 0 else int(entry) for entry in entries]
-    padded += [None] * (3 - len(padded))
-    if len(padded) != 3:
-        from workbench.errors import ImapError
+def dim_map(entries: Sequence[int | None], error: type[LegalityError] = ImapError) -> DimMap:
+    """Return a map of exactly three entries; missing grid axes are replicas, -1 is Mirage's spelling of a replica.
 
-        raise ImapError(
-            f"a map has one entry per grid axis x, y, z, got {entries}", f"map {entries}", "give at most three entries"
-        )
-    return (padded[0], padded[1], padded[2])
+    Raises: `error` for more than three entries, or for what is no sequence of dimensions.
+    """
+    cure = "give at most three entries, each a dimension or None"
+    if isinstance(entries, str | bytes) or not isinstance(entries, Sequence):
+        raise error(f"a map is a tuple with one entry per grid axis x, y, z, got {entries!r}", f"map {entries!r}", cure)
+    if len(entries) > 3 or not all(entry is None or isinstance(entry, SupportsIndex) for entry in entries):
+        raise error(f"a map has one entry per grid axis x, y, z, got {tuple(entries)}", f"map {tuple(entries)}", cure)
+    dims: list[int | None] = [None if entry is None or index(entry) < 0 else index(entry) for entry in entries]
+    dims += [None] * (3 - len(dims))
+    return dims[0], dims[1], dims[2]

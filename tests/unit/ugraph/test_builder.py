@@ -244,6 +244,15 @@ def rules() -> dict[str, tuple[type[WorkbenchError], str, Callable[[], Any]]]:
         "NaN": (UsageError, "nan is not finite", lambda: b.accumulate(left * float("nan"))),
         "truth value": (UsageError, "True is neither a tensor of the graph nor a number", lambda: k + True),
         "text as a number": (UsageError, "'2' is neither a tensor of the graph nor a number", lambda: k * "2"),  # type: ignore[operator]
+        "imap by name": (ImapError, "a map is a tuple with one entry per grid axis x, y, z, got 'x'", lambda: b.load(x, imap="x")),  # type: ignore[arg-type]
+        "imap alone": (ImapError, "got 1; give at most three entries", lambda: b.load(x, imap=1)),  # type: ignore[arg-type]
+        "imap of fractions": (ImapError, "got (0.5,)", lambda: b.load(x, imap=(0.5,))),  # type: ignore[arg-type]
+        "omap length": (OmapError, "one entry per grid axis", lambda: b.save(done, omap=(0, 1, None, None))),
+        "fmap by name": (FmapError, "'x' is no dimension of I0", lambda: b.load(x, fmap="x")),  # type: ignore[arg-type]
+        "loop of fractions": (LaunchDimsError, "forloop_range 1.5 must be", lambda: block((2,), loop=1.5)),
+        "columns of fractions": (AccumulatorError, "2.5 columns do not divide",
+                                 lambda: b.accumulate(left, "sum_to_columns", columns=2.5)),  # type: ignore[arg-type]
+        "names of results": (UsageError, "stores 1 results; give as many names", two_names_for_one_result),
         "imap length": (ImapError, "one entry per grid axis", lambda: b.load(x, imap=(0, 1, None, None))),
         "fmap rank": (FmapError, "the loop splits dimension 2 of I0", lambda: b.load(x, fmap=2)),
         "operand": (UnknownTensorError, "'I9' is not an operand", lambda: b.load("I9")),
@@ -304,6 +313,12 @@ def rules() -> dict[str, tuple[type[WorkbenchError], str, Callable[[], Any]]]:
 def small_tree() -> Any:
     tree = ThreadBuilder()
     return tree.build(tree.apply("exp", tree.input("p", (4, 6))))
+
+
+def two_names_for_one_result() -> Any:
+    _, block, (x,) = block_over((4, 6))
+    block.save(op.exp(block.load(x)))
+    return block.finish(names=["P", "Q"])
 
 
 def chain_of_products() -> ThreadGraph:
