@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
+from workbench.domains.power_table import PowerTable
 from workbench.domains.residues import Modulus
 from workbench.verify.degrees import Degrees, Size
 from workbench.verify.exponents import Basis, basis_of, exponents_in
@@ -17,6 +18,7 @@ from workbench.verify.families import families_of
 from workbench.verify.form_atoms import Call, Exponential, Form, Root, atoms_outside_exponents
 from workbench.verify.forms import Forms
 from workbench.verify.patterns import pattern_of
+from workbench.verify.points import Point
 from workbench.verify.roots import RootCost, Roots
 
 
@@ -60,7 +62,7 @@ class Acceptance:
             self.divisors[form] = max(count, self.divisors.get(form, 0))
         on_q = [form for form in radicands if self._is_on_q(form)] if q.m % 4 == 3 else []
         self.roots = {
-            "p": Roots(forms, radicands, p, "p", seed),
+            "p": Roots(forms, radicands, p, "p", seed, self),
             "q": Roots(forms, on_q, q, "q", seed),
         }
         self._bases: dict[frozenset[int], Basis] = {}
@@ -105,10 +107,29 @@ class Acceptance:
     def vanishing(self, size: Size, roots: RootCost, basis: Basis, modulus: Modulus) -> float:
         """Return the probability that a nonzero polynomial of this size vanishes (theorems A to C)."""
         value = float(max(size.degree, 1 if not (size.plus or size.minus) else 0)) * roots.factor / modulus.m
-        weight = laurent_degree(size)
-        if weight:
-            value += weight * basis.delta + basis.fail_once + min(weight, basis.count) * basis.fail_each
-        return value
+        return roots.spread * (value + self._of_exponentials(laurent_degree(size), basis))
+
+    def _of_exponentials(self, weight: int, basis: Basis) -> float:
+        if not weight:
+            return 0.0
+        return weight * basis.delta + basis.fail_once + min(weight, basis.count) * basis.fail_each
+
+    def vanishing_of_exponentials(self, radicand: Form, copies: int) -> float | str:
+        """Return how often a product of so many polynomials such as a radicand vanishes for its exponentials, or why not."""
+        basis = self.basis([radicand])
+        if basis.reason:
+            return f"a root is taken of exponentials: {basis.reason}"
+        size = Degrees(self.forms, basis).of(self.forms.sqrt(radicand)).numerator
+        weight = 2 * copies * (size.plus + size.minus)  # a root's weights are half of its radicand's, rounded up
+        return self._of_exponentials(2 * weight, basis)
+
+    def point(self, seed: int) -> Point:
+        """Return a random point modulo p at which exponentials have values."""
+        p, q = self.moduli["p"], self.moduli["q"]
+        omega = next(w for x in range(2, p.m) if (w := pow(x, (p.m - 1) // q.m, p.m)) != 1)
+        exponent = 1 + seed % (q.m - 1)
+        powers = PowerTable(pow(omega, exponent, p.m), q.m, p)
+        return Point(p, seed, exponents=Point(q, seed + 1), powers=powers)
 
     def collisions(self, found: Sequence[Form], size: Size, roots: RootCost, basis: Basis, modulus: Modulus) -> float:
         """Return the probability that random functions of different arguments cannot be told apart (theorem D)."""

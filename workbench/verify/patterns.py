@@ -7,7 +7,7 @@ forms of one pattern with equal places are one form, whatever the order in which
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import assert_never
 
@@ -34,13 +34,15 @@ class Leaf:
     """An input element inside a pattern.
 
     Attributes: tensor; inner: per dimension the part of the index that runs over sums inside the pattern; parameters: per
-    dimension the number of the parameter that is the rest; linear: the pattern is affine in it, all other leaves fixed.
+    dimension the number of the parameter that is the rest; linear: the pattern is affine in it, all other leaves fixed;
+    raised: it stands in an exponent (so its part modulo q is meant).
     """
 
     tensor: int
     inner: tuple[Index, ...]
     parameters: tuple[int, ...]
     linear: bool
+    raised: bool = False
 
     def is_pure(self, dim: int) -> bool:
         """Return True when a dimension's index is the parameter alone."""
@@ -63,6 +65,16 @@ class Pattern:
     choices: bool
     calls: bool
     roots: int
+
+    @property
+    def draws(self) -> frozenset[tuple[int, bool]]:
+        """The inputs that occur, apart for their parts modulo p and, in exponents (True), modulo q."""
+        return frozenset((leaf.tensor, leaf.raised) for leaf in self.leaves)
+
+    @property
+    def has_exponents(self) -> bool:
+        """Whether some input element stands in an exponent."""
+        return any(leaf.raised for leaf in self.leaves)
 
     @property
     def tensors(self) -> frozenset[int]:
@@ -93,6 +105,7 @@ class _Reader:
         self.outer = outer
         self.unclear = self.choices = self.calls = False
         self.roots = 0
+        self.raised = False
 
     def pattern(self, form: Form) -> Pattern:
         return self._finished(self.form(form, True))
@@ -117,7 +130,7 @@ class _Reader:
         match atom:
             case Element():
                 inner, places = self.split(atom.index)
-                leaf = Leaf(atom.tensor, inner, tuple(range(len(places))), linear)
+                leaf = Leaf(atom.tensor, inner, tuple(range(len(places))), linear, self.raised)
                 part = _Part(("element", atom.tensor, inner), places, [leaf])
             case Sum():
                 body = self.form(atom.body, linear)
@@ -130,7 +143,9 @@ class _Reader:
                 part = self.form(atom.radicand, False)
                 part.key = ("root", part.key)
             case Exponential():
+                outer, self.raised = self.raised, True
                 part = self.form(atom.argument, False)
+                self.raised = outer
                 part.key = ("exp", part.key)
             case Group():
                 part = self.form(atom.form, linear)
@@ -179,10 +194,7 @@ def _in_order(parts: list[_Part]) -> _Part:
     for part in parts:
         start = len(places)
         places += part.places
-        leaves += [
-            Leaf(leaf.tensor, leaf.inner, tuple(start + p for p in leaf.parameters), leaf.linear)
-            for leaf in part.leaves
-        ]
+        leaves += [replace(leaf, parameters=tuple(start + p for p in leaf.parameters)) for leaf in part.leaves]
     return _Part(tuple(part.key for part in parts), places, leaves)
 
 

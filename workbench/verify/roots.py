@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isqrt
+from typing import Protocol
 
 from workbench.domains.field_pairs import is_square
 from workbench.domains.residues import Modulus
@@ -29,13 +30,15 @@ ATTEMPTS = 64  # random points tried until one shows what is to be shown
 class RootCost:
     """What the roots of some forms cost on one side.
 
-    Attributes: factor: by how much the probability that a polynomial vanishes grows (2 for the norm and about 2 for
-    the condition, for each root of a block of inputs); together: most roots of one block; in_cone: different roots;
+    Attributes: factor: by how much the probability that a polynomial in input elements vanishes grows (2 for the norm and
+    about 2 for the condition, for each root of a block of inputs); spread: the same for everything, exponentials too, where
+    radicands contain exponentials; together: most roots of one block; in_cone: different roots;
     tensors: inputs that are drawn under the condition; constants: roots of numbers, each of which doubles heights;
     premises, assumptions: in words; reason: why there is no number, "" if there is.
     """
 
     factor: float = 1.0
+    spread: float = 1.0
     together: int = 0
     in_cone: int = 0
     tensors: frozenset[int] = frozenset()
@@ -45,15 +48,37 @@ class RootCost:
     reason: str = ""
 
 
+class Exponentials(Protocol):
+    """What roots need to know of exponentials in radicands."""
+
+    def vanishing_of_exponentials(self, radicand: Form, copies: int) -> float | str:
+        """Return how often a product of so many polynomials such as a radicand vanishes for its exponentials, or why not."""
+        ...
+
+    def point(self, seed: int) -> Point:
+        """Return a random point modulo p at which exponentials have values."""
+        ...
+
+
 class Roots:
     """The roots of two programs on one side.
 
     conditions: all radicands of the programs, which are squares at every point whether or not their roots are left in the
-    forms that are looked at; modulus, side: the prime and its name; seed: of the points that show independence.
+    forms that are looked at; modulus, side: the prime and its name; seed: of the points that show independence;
+    exponentials: what is known of exponents, None where forms with exponentials do not occur.
     """
 
-    def __init__(self, forms: Forms, conditions: Sequence[Form], modulus: Modulus, side: str, seed: int) -> None:
+    def __init__(
+        self,
+        forms: Forms,
+        conditions: Sequence[Form],
+        modulus: Modulus,
+        side: str,
+        seed: int,
+        exponentials: Exponentials | None = None,
+    ) -> None:
         self.forms, self.conditions, self.modulus, self.side, self.seed = forms, conditions, modulus, side, seed
+        self.exponentials = exponentials
         self._shown: dict[tuple[object, int], int | None] = {}
         self._conditions: tuple[list[Family], RootCost] | None = None
 
@@ -65,12 +90,16 @@ class Roots:
         if not inside and not self.conditions:
             return cost
         elements = [atom for atom in atoms if isinstance(atom, Element)]
-        tensors = frozenset(element.tensor for element in elements)
+        draws = {(element.tensor, False) for element in elements}
+        for atom in atoms:
+            if isinstance(atom, Exponential):
+                inner = self.forms.inside(atom.argument)
+                draws |= {(raised.tensor, True) for raised in inner if isinstance(raised, Element)}
         families = families_of(self.forms, self._simplified(inside, cost))
         known = {family.pattern.key for family in families}
         others, theirs = self._of_conditions()
         families += [family for family in others if family.pattern.key not in known]
-        components = [c for c in _components(families) if any(f.pattern.tensors & tensors for f in c)]
+        components = [c for c in _components(families) if any(not f.cancelled or f.pattern.draws & draws for f in c)]
         if not components and not cost.constants:
             return cost
         cost.reason = cost.reason or theirs.reason
@@ -110,9 +139,6 @@ class Roots:
                     cost.reason = f"the root of {number} does not exist modulo {self.side} = {self.modulus.m}"
                 cost.constants += 1
                 continue
-            if any(isinstance(atom, Exponential) for atom in atoms_outside_exponents([radicand])):
-                cost.reason = "a root is taken of an exponential"
-                return []
             if len(radicand.terms) > 1:
                 single.append(radicand)
                 continue
@@ -148,7 +174,8 @@ class Roots:
     def _add(self, component: list[Family], elements: Sequence[Element], cost: RootCost) -> None:
         """Add the cost of families that are connected by inputs."""
         count = sum(family.count() for family in component)
-        separate = len(component) == 1 and component[0].in_blocks(component[0].pattern.tensors, ANYWHERE)
+        mixed = any(family.pattern.has_exponents for family in component)
+        separate = not mixed and len(component) == 1 and component[0].in_blocks(component[0].pattern.tensors, ANYWHERE)
         together = 1 if separate else count
         if together > MAX_TOGETHER:
             cost.reason = f"{count} roots share inputs; conditioning on all of them leaves no bound"
@@ -162,6 +189,9 @@ class Roots:
             )
             return
         share = self._share_of_squares(component)
+        if isinstance(share, str):
+            cost.reason = share
+            return
         if share is None:
             if not self._independent_by_characters(component):
                 cost.reason = "radicands are not shown to be independent: a product of some may be a square"
@@ -178,7 +208,10 @@ class Roots:
                 "inputs on which radicands of several elements rest are as good as uniform after drawing again"
             )
         cost.together = max(cost.together, together)
-        cost.factor = max(cost.factor, 2**together / share)
+        if mixed:
+            cost.spread *= 2**together / share
+        else:
+            cost.factor = max(cost.factor, 2**together / share)
         shown = "1 root" if together == 1 else f"{together} roots"
         cost.premises.append(
             f"{shown} for each block of inputs modulo {self.side}, no product of radicands a square, all squares in at "
@@ -186,8 +219,10 @@ class Roots:
         )
 
     # ----------------------------------------------------------------------------------------- independence, by quadratics
-    def _share_of_squares(self, component: list[Family]) -> float | None:
+    def _share_of_squares(self, component: list[Family]) -> float | str | None:
         """Return a lower bound on how often all radicands are squares, None where this argument does not apply.
+
+        In words: why exponentials in a radicand cannot be judged.
 
         Families are ordered so that each is a polynomial of degree 1 or 2, with leading coefficient and discriminant not
         zero, in an input element that the earlier ones do not contain. Then no product of a nonempty set is a square (the
@@ -214,7 +249,14 @@ class Roots:
             total = self._degree_of_radicand(family.form)
             bad = (total - 1) if degree == 1 else 3 * total - 4
             here = 0.5 if degree == 1 else 0.5 * (1 - 1 / m)
-            share *= here * max(0.0, 1 - bad * doubled / share / m)
+            lost = bad / m
+            if family.pattern.has_exponents:
+                assert self.exponentials is not None
+                more = self.exponentials.vanishing_of_exponentials(family.form, degree if degree == 1 else 3)
+                if isinstance(more, str):
+                    return more
+                lost += more
+            share *= here * max(0.0, 1 - lost * doubled / share)
             doubled *= 2
             if share <= 0:
                 return 0.0
@@ -240,9 +282,12 @@ class Roots:
         ratio = Degrees(self.forms, None, frozenset({tensor})).of(family.form)
         if ratio.size.degree > 2 or any(factor.size.degree for factor in ratio.factors):
             return None
-        leaf, m = next(places_of_tensor(family.pattern, tensor)), self.modulus.m
+        leaves = [leaf for leaf in places_of_tensor(family.pattern, tensor) if not leaf.raised]
+        if not leaves:
+            return None
+        leaf, m = leaves[0], self.modulus.m
         for attempt in range(ATTEMPTS):
-            point = Point(self.modulus, self.seed + attempt)
+            point = self._point(attempt)
             try:
                 index = sample_index(leaf, family.pattern.places, point)
                 values = [point.with_element(tensor, index, z).value(family.form) for z in range(3)]
@@ -258,6 +303,11 @@ class Roots:
                 return 2
         return None
 
+    def _point(self, attempt: int) -> Point:
+        if self.exponentials is not None:
+            return self.exponentials.point(self.seed + attempt)
+        return Point(self.modulus, self.seed + attempt)
+
     # ---------------------------------------------------------------------------------------- independence, by characters
     def _independent_by_characters(self, component: list[Family]) -> bool:
         """Return True when it is shown that no product of a nonempty set of radicands is a square times a constant.
@@ -269,7 +319,7 @@ class Roots:
             return False
         rows: list[int] = []
         for attempt in range(ATTEMPTS):
-            point = Point(self.modulus, self.seed + attempt)
+            point = self._point(attempt)
             try:
                 values = [point.value(family.form) for family in component]
             except NoMeaningError:
@@ -291,7 +341,7 @@ def _components(families: list[Family]) -> list[list[Family]]:
     """Return the families in groups that share no input."""
     groups: list[list[Family]] = []
     for family in families:
-        touching = [g for g in groups if any(f.pattern.tensors & family.pattern.tensors for f in g)]
+        touching = [g for g in groups if any(f.pattern.draws & family.pattern.draws for f in g)]
         groups = [g for g in groups if g not in touching]
         groups.append([f for g in touching for f in g] + [family])
     return groups

@@ -68,6 +68,26 @@ def test_every_program_reaches_one_in_a_billion_with_one_test_of_61_bits(name: s
     assert found.pairs_needed == 1
 
 
+def test_roots_of_exponentials_double_both_degrees() -> None:
+    found = bound(
+        lambda x, w: op.rms_norm(op.silu(x @ w) * 2), lambda x, w: op.rms_norm(op.silu(x @ w)) + 0 * (x @ w),
+        {"x": (3, 4), "w": (4, 5)}, W61)  # fmt: skip
+    assert found.name == "mixed sets"
+    assert found.conditioned_roots == 2  # eps makes two radicands of one row
+    assert found.per_test is not None
+    assert found.per_test < 1e-14
+    one = bound(lambda x, y: op.sqrt(y + op.exp(x)), lambda x, y: 2 * op.sqrt(y + op.exp(x)), {"x": (3,), "y": (3,)})
+    assert one.per_test == pytest.approx(4 * (0.5 / W31.p + 1 / W31.q), rel=1e-6)  # a root of degree 1/2 in y, weight 1
+    assert one.assumptions == ()
+
+
+def test_the_root_of_an_exponential_alone_is_refused() -> None:
+    """omega^a is always a square, so such roots condition nothing and are not shown to be independent."""
+    found = bound(lambda x: op.sqrt(op.exp(x)), lambda x: op.exp(x / 2), {"x": (3,)})
+    assert found.per_test is None
+    assert "independent" in found.reason
+
+
 def test_theorem_two_falls_apart_where_the_mixed_set_bound_does_not() -> None:
     softmax: Program = lambda q, k, v: op.softmax(q @ k) @ v  # noqa: E731
     other: Program = lambda q, k, v: (op.exp(q @ k) @ v) / op.sum(op.exp(q @ (2 * k)))  # noqa: E731

@@ -74,7 +74,6 @@ REFUSED: dict[str, tuple[Program, str]] = {
         lambda x, y: op.sqrt(op.square(x) + op.square(y)) * op.sqrt(op.square(x + y) - 2 * (x * y)),
         "not shown to be independent",
     ),
-    "root of an exponential": (lambda x, y: op.sqrt(1 + op.exp(x)) + y, "exponential"),
     "root of a piece": (lambda x, y: op.sqrt(op.relu(x) + y), "piecewise"),
     "root of a number that has none": (lambda x, y: op.sqrt(0 * x + 29) + y, "the root of 29 does not exist"),
     "too many roots of one input": (
