@@ -88,6 +88,12 @@ def test_the_root_of_an_exponential_alone_is_refused() -> None:
     assert "independent" in found.reason
 
 
+def test_exponents_of_both_signs_count_twice() -> None:
+    found = bound(lambda x: op.exp(x) + op.exp(-x), lambda x: 3 * op.exp(x), {"x": (3,)})
+    assert found.degree_y == 4
+    assert found.per_test == pytest.approx(4 / W31.q, rel=1e-6)
+
+
 def test_theorem_two_falls_apart_where_the_mixed_set_bound_does_not() -> None:
     softmax: Program = lambda q, k, v: op.softmax(q @ k) @ v  # noqa: E731
     other: Program = lambda q, k, v: (op.exp(q @ k) @ v) / op.sum(op.exp(q @ (2 * k)))  # noqa: E731

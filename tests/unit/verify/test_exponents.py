@@ -47,6 +47,14 @@ SHOWN: dict[str, tuple[Program, dict[str, Shape], float, float, float]] = {
     "with a bias": (lambda x, w, b: op.softmax(x @ w + b), {"x": (4, 3), "w": (3, 9), "b": (9,)}, 1, Q.m**-3.0, 0),
     "a scale per column": (lambda x, s: op.softmax(x * s), {"x": (4, 9), "s": (9,)}, 1, 0, 1 / Q.m),
     "a square": (lambda x: op.exp(op.square(x)), {"x": (3,)}, 2, 4 / Q.m, 0),
+    "a root": (lambda x: op.exp(op.sqrt(x)), {"x": (3,)}, 2, 4 / Q.m, 0),  # degree 1/2, norm and condition
+    "attention, with a root of keys elsewhere": (
+        lambda q, k, v: op.softmax(q @ k) @ v + 0 * op.sum(op.sum(op.sqrt(k)), axis=-2),
+        ATTENTION,
+        4,
+        4 * Q.m**-3.0,
+        0,
+    ),
     "a quotient": (lambda x, y: op.exp(x / y), {"x": (3,), "y": (3,)}, 1, 0, 0),
     "constants": (lambda x: op.exp(x + 1) + op.exp(2 * x - 1), {"x": (3,)}, Q.m / (Q.m - 1), 0, 0),
 }
@@ -86,6 +94,10 @@ REFUSED: dict[str, tuple[Program, dict[str, Shape]]] = {
         {"q": (4, 3), "k": (3, 5)},
     ),
     "keys that are queries": (lambda x: op.softmax(x @ op.transpose(x)), {"x": (4, 3)}),
+    "zero, but not written so": (
+        lambda x, y: op.exp(op.square(x + y) - op.square(x) - 2 * (x * y) - op.square(y)),
+        {"x": (3,), "y": (3,)},
+    ),
     "an opaque exponent": (lambda x: op.exp(op.log(x)), {"x": (3,)}),
     "an exponent of pieces": (lambda x, w: op.exp(op.relu(x) @ w), {"x": (2, 3), "w": (3, 2)}),
     "two projections of one row": (

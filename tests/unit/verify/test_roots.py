@@ -74,6 +74,10 @@ REFUSED: dict[str, tuple[Program, str]] = {
         lambda x, y: op.sqrt(op.square(x) + op.square(y)) * op.sqrt(op.square(x + y) - 2 * (x * y)),
         "not shown to be independent",
     ),
+    "a square that is not written as one": (
+        lambda x, y: op.sqrt(op.square(x) + 2 * (x * y) + op.square(y)),
+        "not shown to be independent",
+    ),
     "root of a piece": (lambda x, y: op.sqrt(op.relu(x) + y), "piecewise"),
     "root of a number that has none": (lambda x, y: op.sqrt(0 * x + 29) + y, "the root of 29 does not exist"),
     "too many roots of one input": (
@@ -145,6 +149,15 @@ def test_the_share_of_squares_is_at_least_what_is_claimed(name: str, m: int) -> 
     assert not found.reason
     assert squares.mean() >= 2 / found.factor - 1e-12  # factor = 2 / share
     assert squares.mean() <= 1.6 * 2 / found.factor  # and not much more
+
+
+@pytest.mark.parametrize("m", [23, 47, 1439])
+def test_the_share_in_closed_form(m: int) -> None:
+    """x_1^2 + c: half of the m - 1; leading coefficient 1 and discriminant -4 c of degree 2 vanish in 2 of m at most."""
+    found = cost(lambda x: op.l2_norm(x), {"x": (1, 3)}, Modulus(m))
+    assert 2 / found.factor == pytest.approx(0.5 * (1 - 1 / m) * (1 - 2 / m))
+    linear = cost(lambda x, y: op.sqrt(x * y), {"x": (3,), "y": (3,)}, Modulus(m))
+    assert 2 / linear.factor == pytest.approx(0.5 * (1 - 1 / m))
 
 
 def test_rank_of_bit_vectors() -> None:
