@@ -20,6 +20,9 @@ Variable = tuple[int, int]
 Point = Mapping[Variable, Fraction]
 _GRID = 64  # drawn coordinates are multiples of 1/64, which float64 holds exactly
 _DIGITS = 40
+_SMALL, _TINY = Decimal("1e-20"), Decimal("1e-280")
+"""Below the first a value may be what cancellation leaves of larger ones, and is computed with `_MANY_DIGITS` too."""
+_MANY_DIGITS = 320
 _BEST, _OTHERS = 6, 18  # points that are looked at with many digits: those that differ most, and others at random
 
 
@@ -87,9 +90,12 @@ def confirm(terms: ExactTerms, left: int, right: int, point: Point) -> Differenc
     if abs(gap) <= size * Decimal(10) ** (10 - _DIGITS if precise else -9):
         return None
     if precise:
-        second = decimal_values(terms, (left, right), point, opaque_value, 2 * _DIGITS)
-        if second is None or abs((second[0][0] - second[0][1]) - gap) > abs(gap) / 1000:
-            return None
+        if not rational and size < _TINY:
+            return None  # what is left of 1 - 1 in any number of digits; no such value is needed to tell programs apart
+        for digits in (2 * _DIGITS,) if rational or size > _SMALL else (2 * _DIGITS, _MANY_DIGITS):
+            again = decimal_values(terms, (left, right), point, opaque_value, digits)
+            if again is None or abs((again[0][0] - again[0][1]) - gap) > abs(gap) / 1000:
+                return None
     how = "rational" if rational else f"decimal, {_DIGITS} digits" if precise else "float64"
     return Difference(dict(point), as_float(a), as_float(b), how)
 

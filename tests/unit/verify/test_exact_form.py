@@ -209,3 +209,10 @@ def test_a_difference_where_a_program_is_undefined_does_not_count() -> None:
     left = wb.trace(lambda x: wb.sqrt(x) - wb.sqrt(x) + x, x=(2,))
     right = wb.trace(lambda x: wb.abs(x), x=(2,))
     assert prove_equal(left, right).kind != "refuted"
+
+
+def test_what_cancellation_leaves_is_no_witness() -> None:
+    """tanh(x) + 1 = 2 sigmoid(2 x): far to the left both are e^(2x), which 40 digits of the left side do not show."""
+    left = wb.trace(lambda X: wb.tanh(X * X - 300) + 1, X=(1, 2))
+    right = wb.trace(lambda X: 2 * wb.sigmoid(2 * (X * X - 300)), X=(1, 2))
+    assert prove_equal(left, right).kind != "refuted"
