@@ -184,7 +184,7 @@ class Hypergraph:
             if kind is None:
                 continue
             if kind == "accumulate":
-                if place.stage == AFTER and not (self.needed_only and self._folds_early(place)):
+                if place.stage == AFTER and not self._folds_early(place, self.plan.loops[kernel]):
                     operand = self.node(making.operands[0], inside(kernel, LOOP, dependent=place.is_dependent))
                     yield Edge(kind, making.operator, (operand,), making.axis, making.mask)
                 continue
@@ -195,23 +195,32 @@ class Hypergraph:
                 continue
             if any(kernel == 1 and self.is_partial(operand) for operand in making.operands):
                 continue
+            if making.mask and self._folds_early(place, making.axis):
+                continue
             varies = tuple(self.varies(operand, kernel) for operand in making.operands)
             for places in operand_places(place, varies):
                 operands = tuple(self.node(o, where) for o, where in zip(making.operands, places, strict=True))
                 yield Edge(kind, making.operator, operands, making.axis, making.mask)
 
-    def _folds_early(self, place: Place) -> bool:
-        """Return whether an accumulator folds inputs alone over an axis that the first block graph loops over as well."""
-        return place is Place.B_AFTER and self.plan.loops[0] == self.plan.loops[1]
+    def _folds_early(self, place: Place, axis: str | None) -> bool:
+        """Return whether the second block graph folds inputs alone over an axis that the first loops over as well."""
+        return self.needed_only and place.kernel == 1 and not place.is_dependent and axis == self.plan.loops[0]
 
     def _loads(self, value: Value, place: Place, kernel: int) -> Iterator[Edge]:
         if place.stage == AFTER:
             return
         if not place.is_dependent:
-            if value in self._starts or self.kernel_limit:
+            if value in self._starts or (self.kernel_limit and not self._contracts(value, kernel)):
                 yield Edge("load", None, (self.node(value, Place.BEFORE),))
         elif value not in self._starts:
             yield Edge("load", None, (self.node(value, Place.BETWEEN),))
+
+    def _contracts(self, value: Value, kernel: int) -> bool:
+        """Return whether a block graph can make a matrix product itself rather than read it ("read from a library")."""
+        return self.needed_only and any(
+            making.operator.effect is Effect.CONTRACT and making.mask == self.tiles[kernel].get(making.axis)
+            for making in self.expressions.makings.get(value, ())
+        )
 
     def _kind(self, making: Making, kernel: int) -> str | None:
         """Return how a block of a kernel carries an operator out, None if it cannot."""

@@ -151,9 +151,9 @@ def _counts(sketch: Sketch, kernel: int, axes: GridAxes, extents: Mapping[str, i
     cut = sorted((item for item in wanted if item[1] > 1), key=lambda item: -item[1])[:room]
     grid = [item for item in wanted if item in cut]
     share = 1
-    if axes.split:
+    if axes.split:  # the outermost, so that each block's whole result lies together
         share = parts(extents[axes.split], -(-extents[axes.split] // MAX_SPLITS))
-        grid.append((axes.split, share))
+        grid.insert(0, (axes.split, share))
     loop = plan.loops[kernel]
     count = 1
     if loop is not None:
@@ -172,7 +172,7 @@ def _small_counts(sketch: Sketch, kernel: int) -> Counts:
     room = 2 if axes.split else 3
     grid = [(name, 2) for name in axes.free[:room]]
     if axes.split:
-        grid.append((axes.split, 3))
+        grid.insert(0, (axes.split, 3))
     return Counts(tuple(grid), 2 if plan.loops[kernel] is not None else 1)
 
 
