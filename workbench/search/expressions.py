@@ -82,6 +82,7 @@ class Expressions:
         self.left_out: dict[Value, Unaffordable] = {}
         self.shallow: Shallow | None = None
         self._masks: dict[str, int] = {}
+        self._joined: dict[tuple[int, int], bool] = {}
         self._least: dict[Value, int] = dict.fromkeys(self.starts, 0)
 
     @property
@@ -194,7 +195,7 @@ class Expressions:
     def _makings(self, value: Value) -> Iterator[Making]:
         """Return every operator of the palette that makes a value."""
         for making in self._every_making(value):
-            if making.operator.is_offered and all(map(self._is_tensor, making.operands)):
+            if making.operator.is_offered and all(map(self._may_be_made, making.operands)):
                 yield making
 
     def _every_making(self, value: Value) -> Iterator[Making]:
@@ -336,6 +337,46 @@ class Expressions:
         """Return whether a contraction is more than a product that is summed: some operand has an axis of its own."""
         left, right = self.algebra.mask[pair[0]], self.algebra.mask[pair[1]]
         return left != right
+
+    def _may_be_made(self, value: Value) -> bool:
+        """Return whether an input occurs in a value, and its axes are joined.
+
+        Elementwise operators broadcast one operand only, so what varies along several axes has an input or a sum in it
+        that varies along all of them: the product of a row's and a column's factor is not made.
+        """
+        return self._is_tensor(value) and (self.outer_products or self._joins(value, self.algebra.mask[value]))
+
+    def _joins(self, p: int, mask: int) -> bool:
+        """Return whether an input, a sum or a maximum somewhere in a polynomial varies along all axes of a mask."""
+        key = (p, mask)
+        found = self._joined.get(key)
+        if found is None:
+            found = self._joined[key] = any(self._joins_in_monomial(m, mask) for m in self.algebra.polynomials[p])
+        return found
+
+    def _joins_in_monomial(self, m: int, mask: int) -> bool:
+        algebra = self.algebra
+        if mask & ~algebra.monomial_mask[m]:
+            return False
+        a = algebra.monomials[m]
+        if any(self._joins(p, mask) for p in (a.quotient, a.root) if p != ONE):
+            return True
+        for number in (*a.num, *a.den):
+            if mask & ~algebra.atom_mask[number]:
+                continue
+            atom = algebra.atoms[number]
+            match atom.kind:
+                case "exp":
+                    joins = self._joins_in_monomial(atom.ref, mask)
+                case "sqrt":
+                    joins = self._joins(algebra.atom_polynomial(atom.ref), mask)
+                case "apply":
+                    joins = any(self._joins(p, mask) for p in atom.refs)
+                case _:
+                    joins = True
+            if joins:
+                return True
+        return False
 
     def _is_tensor(self, value: Value) -> bool:
         """Return whether an input occurs in a value: it is no constant."""

@@ -14,6 +14,7 @@ from workbench.errors import MemoryLimitError
 from workbench.programs.tiling import SHARED_MEMORY_LIMIT, fits, parts
 from workbench.search.enumeration import Sketch
 from workbench.search.instantiate import Counts, Instantiation
+from workbench.search.places import AFTER, LOOP
 from workbench.ugraph.kernel_graph import KernelGraph
 
 MAX_SPLITS = 16
@@ -90,13 +91,13 @@ def first_instance(sketch: Sketch) -> KernelGraph:
     tile: _Tiles | None = _Tiles()
     while tile is not None:
         counts = [_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)]
-        if all(
-            least_bytes(sketch, kernel, extents, counts[kernel]) <= SHARED_MEMORY_LIMIT for kernel in _kernels(sketch)
-        ):
+        least, about = zip(*(tile_bytes(sketch, k, extents, counts[k]) for k in _kernels(sketch)), strict=True)
+        smaller = tile.smaller()
+        if max(about) <= SHARED_MEMORY_LIMIT or (smaller is None and max(least) <= SHARED_MEMORY_LIMIT):
             graph = Instantiation(sketch, extents, counts).build()
             if fits(graph):
                 return graph
-        tile = tile.smaller()
+        tile = smaller
     raise MemoryLimitError(
         f"with tiles of one element a block still needs more than {SHARED_MEMORY_LIMIT:,} B of shared memory",
         sketch.hypergraph.plan.describe(),
@@ -104,26 +105,32 @@ def first_instance(sketch: Sketch) -> KernelGraph:
     )
 
 
-def least_bytes(sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: Counts) -> int:
-    """Return how much shared memory the tiles of a block take together, at least: two bytes an element."""
+def tile_bytes(sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: Counts) -> tuple[int, int]:
+    """Return how much shared memory the tiles of a block take together: at least, and about (see `tiling`)."""
     graph, mask = sketch.hypergraph, sketch.hypergraph.algebra.mask
     loop = graph.plan.loops[kernel]
     cuts = dict(counts.grid)
     shares: list[tuple[int, int]] = []
     for name in graph.expressions.problem.extents:
         axis = graph.expressions.mask(name)
-        blocks = cuts.get(name, 1)
+        share = ceil(extents[name] / cuts.get(name, 1))
         if name == loop:
-            share = ceil(extents[name] / blocks)
             shares.append((axis & ~graph.loops[kernel] & ~graph.grid, ceil(share / counts.loop)))
+        elif name == graph.plan.split and kernel == 1:
+            shares.append((graph.grid, dict(counts.grid).get(name, MAX_SPLITS)))
+            shares.append((axis & ~graph.grid, ceil(extents[name] / MAX_SPLITS)))
         else:
-            shares.append((axis, ceil(extents[name] / blocks)))
-    total = 0
-    for node, _ in sketch.chosen:
+            shares.append((axis & ~graph.grid if kernel == 0 else axis, share))
+    least = about = 0
+    for node, edge in sketch.chosen:
         if graph.places[node].kernel == kernel:
-            elements = prod(extent for axis, extent in shares if axis and mask[graph.values[node]] & axis == axis)
-            total += 2 * elements
-    return total
+            own = mask[graph.values[node]]
+            elements = prod(extent for axis, extent in shares if axis and own & axis == axis)
+            least += 2 * elements
+            looped = edge.kind == "load" and graph.places[node].stage == LOOP and counts.loop > 1
+            wide = graph.places[node].stage == AFTER or graph.places[node].is_dependent
+            about += elements * (4 if wide or looped else 2)
+    return least, about
 
 
 @dataclass(frozen=True, slots=True)
