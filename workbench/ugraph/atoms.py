@@ -80,6 +80,8 @@ class Atoms:
 
     def resolve(self, run: Sequence[int]) -> Run:
         """Return a run in representatives that are not split."""
+        if not self._parts:  # most graphs split no atom
+            return tuple(map(self.find, run))
         result: list[int] = []
         for atom in run:
             root = self.find(atom)
@@ -93,10 +95,14 @@ class Atoms:
         while changed:
             changed = False
             for cut in self.cuts:
+                if len(current) < len(cut.counts) + len(cut.tile):
+                    continue
                 whole = self.resolve(cut.counts + cut.tile)
                 at = _position(whole, current)
+                if at is None:
+                    continue
                 base = self.resolve(cut.base)
-                if at is not None and base != whole:
+                if base != whole:
                     current = self.resolve(current[:at] + base + current[at + len(whole) :])
                     changed = True
                     break

@@ -28,6 +28,8 @@ class Coefficient:
 
     def times(self, other: Coefficient, degree: Fraction = Fraction(1)) -> Coefficient:
         """Return this times a power of another."""
+        if not other.counts and not other.pending and other.number.is_one:
+            return self
         return Coefficient(
             self.number * other.number.power(degree),
             _added(self.counts, other.counts, degree),
