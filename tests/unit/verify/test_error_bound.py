@@ -88,6 +88,12 @@ def test_the_root_of_an_exponential_alone_is_refused() -> None:
     assert "independent" in found.reason
 
 
+def test_exponents_add_up() -> None:
+    found = bound(lambda x: op.exp(3 * x), lambda x: op.exp(x), {"x": (3,)})
+    assert found.degree_y == 3
+    assert found.per_test == pytest.approx(3 / W31.q, rel=1e-6)
+
+
 def test_exponents_of_both_signs_count_twice() -> None:
     found = bound(lambda x: op.exp(x) + op.exp(-x), lambda x: 3 * op.exp(x), {"x": (3,)})
     assert found.degree_y == 4
@@ -141,6 +147,12 @@ def test_a_constant_that_is_one_modulo_p_is_not_taken_for_one() -> None:
     assert found.pairs_needed == 2
     assert any("second, independent pair" in text for text in found.assumptions)
     assert bound(lambda x: x * 2147024880.0, lambda x: x * 1.0, x, W61).pairs_needed == 1
+
+
+def test_constants_beside_exponentials_count() -> None:
+    x: dict[str, Shape] = {"x": (3, 4)}
+    assert bound(lambda x: op.exp(x) * 2147024880.0, lambda x: op.exp(x) * 1.0, x).pairs_needed == 2
+    assert bound(lambda x: op.exp(x) * 2147024880.0, lambda x: op.exp(x) * 1.0, x, W61).pairs_needed == 1
 
 
 def test_a_coefficient_between_the_primes_leaves_one_side() -> None:
