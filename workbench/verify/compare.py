@@ -18,11 +18,12 @@ import numpy as np
 from workbench.domains.field_pairs import FieldPair, field_pair
 from workbench.errors import FieldError, NotApplicableError, OutsideLaxError, UsageError
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.nodes import Accumulator, GraphDefinedNode, InputIterator, OpNode, ThreadNode
+from workbench.ugraph.nodes import Accumulator, OpNode, ThreadNode
 from workbench.ugraph.reinstantiate import joint_reduction
 from workbench.verify.error_bound import Bound, bound_per_test, combined, tests_needed
+from workbench.verify.evaluation_work import evaluation_work
 from workbench.verify.exact_form import Budget, prove_equal
-from workbench.verify.floats import compare_real
+from workbench.verify.floats import compare_real, confirm_at_true_shapes
 from workbench.verify.pieces import PieceReport, decide_pieces
 from workbench.verify.probabilistic import run_tests
 from workbench.verify.radicands import rewrite_square_radicands
@@ -35,6 +36,8 @@ _NUMBERS = ("value", "factor", "eps", "lo", "hi")
 SMALL_ELEMENTS, SMALL_WORK = 200, 5e3
 """Output elements and multiply-adds up to which a program is proved at its own shapes."""
 PROOF_SECONDS = 2.0
+CHEAP = 5e7
+"""Multiply-adds up to which a difference on a reduced instance is always looked for at true shapes too."""
 MAX_WORK = 3e10
 """Multiply-adds (and elements) above which shapes="auto" does not go to true shapes; about ten seconds on one core."""
 
@@ -139,9 +142,9 @@ def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
         verdict = _instance(work, program, candidate, reduced=True, decide=False)
         if verdict is not None:
             return verdict
-    cost = max(_work(work.program), _work(work.candidate))
+    cost = max(evaluation_work(work.program), evaluation_work(work.candidate))
     if work.unfaithful:
-        why_not = "reduced instances are not used: constants of the programs depend on the sizes"
+        why_not = "reduced instances are not used: the programs agree only at sizes or constants like theirs"
         work.instances.clear()
     at_true = shapes == "true" or work.unfaithful or not reductions or (shapes == "auto" and cost <= MAX_WORK)
     if at_true and _is_small(work.program):
@@ -164,7 +167,7 @@ def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
 
 def _is_small(program: KernelGraph) -> bool:
     elements = sum(prod(tensor.shape) for tensor in program.outputs)
-    return elements <= SMALL_ELEMENTS and _work(program) <= SMALL_WORK
+    return elements <= SMALL_ELEMENTS and evaluation_work(program) <= SMALL_WORK
 
 
 def _prove(work: _Comparison, program: KernelGraph, candidate: KernelGraph, *, reduced: bool) -> Verdict | None:
@@ -227,7 +230,7 @@ def _instance(
 ) -> Verdict | None:
     """Test one pair of shapes; returns the verdict if it is not "equal so far"."""
     shapes = tuple(tensor.shape for tensor in program.inputs)
-    small = _work(program) + _work(candidate) < 1e6
+    small = evaluation_work(program) + evaluation_work(candidate) < 1e6
     styles = ("normal", "positive", "rows") if small else ("small",)
     check = compare_real(program, candidate, work.rng, styles=styles, exact=small)
     if check.witness is not None:
@@ -329,18 +332,34 @@ def _explain_mismatch(
 def _different(work: _Comparison, witness: Witness, reduced: bool) -> Verdict | None:
     """Return "different" with its witness; None where a reduced instance may not stand for the programs.
 
-    A constant that mixes a count with another number (4096 * 1e-6) does not follow when sizes change. So where the two
-    programs hold unlike constants, a difference on a reduced instance must show at true shapes too.
+    A constant that mixes a size with a number (4096 * 1e-6) does not follow when sizes change, and two axes that happen
+    to be equally long no longer are. So a difference on a reduced instance must show at true shapes too, or be one that
+    rests on neither.
     """
-    if reduced and _constants(work.program) != _constants(work.candidate):
-        small = _work(work.program) < 1e6
-        check = compare_real(work.program, work.candidate, work.rng, styles=("normal", "positive"), exact=small)
+    if reduced and not _stands_for_true_shapes(work):
+        check = confirm_at_true_shapes(work.program, work.candidate)
+        if check.witness is None and evaluation_work(work.program) < 1e6:
+            check = compare_real(work.program, work.candidate, work.rng, exact=True)
         if check.witness is None:
             work.unfaithful = True
             return None
         witness, reduced = check.witness, False
     at = "on a reduced instance" if reduced else "at true shapes"
     return work.verdict("different", f"real inputs {at} give different outputs", witness=witness)
+
+
+def _stands_for_true_shapes(work: _Comparison) -> bool:
+    """Return whether a difference on a reduced instance is one at true shapes, without evaluating there.
+
+    So if the programs state the same numbers and differ on the smallest instance too, where axes that are equally long
+    by chance are still equally long; only asked where true shapes take long.
+    """
+    if max(evaluation_work(work.program), evaluation_work(work.candidate)) <= CHEAP or _constants(
+        work.program
+    ) != _constants(work.candidate):
+        return False
+    smallest = _smallest(work)
+    return smallest is not None and compare_real(*smallest, work.rng, exact=True).witness is not None
 
 
 def _constants(graph: KernelGraph) -> frozenset[str]:
@@ -356,39 +375,6 @@ def _constants(graph: KernelGraph) -> frozenset[str]:
                 elif isinstance(op, Accumulator) and op.eps:
                     found.add(str(op.eps))
     return frozenset(found)
-
-
-def _work(graph: KernelGraph) -> float:
-    """Return about how many multiply-adds and element operations an evaluation takes."""
-    total = float(sum(prod(tensor.shape) for tensor in graph.tensors.values()))
-    for node in graph.nodes:
-        if isinstance(node, OpNode):
-            shapes = tuple(graph.tensor(name).shape for name in node.operands)
-            total += node.spec.work(shapes, node.attribute_map).flops / 2
-        else:
-            total += _block_work(node)
-    return total
-
-
-def _block_work(node: GraphDefinedNode) -> float:
-    block = node.block
-    total = 0.0
-    for inner in block.nodes:
-        if isinstance(inner, InputIterator):
-            continue
-        repeat = block.num_blocks * (block.forloop_range if _in_loop(node, inner.operands) else 1)
-        shapes = tuple(block.tiles[name].shape for name in inner.operands)
-        if isinstance(inner, OpNode):
-            total += repeat * inner.spec.work(shapes, inner.attribute_map).flops / 2
-        elif isinstance(inner, ThreadNode):
-            total += repeat * sum(prod(tensor.shape) for part in inner.graph.nodes for tensor in part.results)
-        else:
-            total += repeat * sum(prod(shape) for shape in shapes)
-    return total
-
-
-def _in_loop(node: GraphDefinedNode, names: Sequence[str]) -> bool:
-    return any(node.block.places[name].value == "loop" for name in names)
 
 
 def _shapes(shapes: Sequence[tuple[int, ...]]) -> str:

@@ -2,8 +2,9 @@
 
 A form is written N * product of factor^power. A denominator that several terms, both programs, or all elements along a
 summed axis share is one factor and counts once; where denominators differ along a summed axis of extent n, the common one
-is their product, of n times the degree. Invariant: degrees, weights and heights are upper bounds at the extents given. Long because the three
-are bounded by one set of rules for sums, products and quotients, which must be read together.
+is their product, of n times the degree. Invariant: degrees, weights and heights are upper bounds at the extents given.
+
+Long because the three are bounded by one set of rules for sums, products and quotients, which must be read together.
 """
 
 from __future__ import annotations

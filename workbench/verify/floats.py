@@ -6,6 +6,7 @@ is necessary for "equal", never sufficient.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ AGREE = 1e-10
 CLEAR = 1e-4
 """Gap from which float64 alone is a witness; between the two, longer arithmetic decides."""
 LONG_AGREE = 1e-14
+SEEN_BEFORE = 1e-8
+"""Gap at true shapes that confirms a difference already seen on a reduced instance."""
 
 STYLES = ("normal", "small", "positive", "rows")
 """How inputs are drawn: N(0,1); N(0, 0.3^2); uniform in (0.2, 1.5), for roots and logarithms; rows of unlike scale."""
@@ -109,9 +112,50 @@ def compare_real(
     return FloatCheck(None, compared, largest)
 
 
+_KEPT: OrderedDict[tuple[int, str], tuple[KernelGraph, list[Array], list[Array]]] = OrderedDict()
+
+
+def confirm_at_true_shapes(program: KernelGraph, candidate: KernelGraph) -> FloatCheck:
+    """Return whether a difference seen on a reduced instance shows at the programs' own shapes too.
+
+    The inputs are the same for every candidate, so that a program's outputs are computed once for many candidates.
+    """
+    for style in ("normal", "positive", "small"):
+        kept = _KEPT.get((id(program), style))
+        if kept is None or kept[0] is not program:
+            inputs = draw_inputs([tensor.shape for tensor in program.inputs], np.random.default_rng(7), style)
+            kept = (program, inputs, evaluate_real(program, inputs))
+            _KEPT[id(program), style] = kept
+            while len(_KEPT) > 3:
+                _KEPT.popitem(last=False)
+        _, inputs, left = kept
+        right = evaluate_real(candidate, inputs)
+        found = _largest_gap(left, right)
+        if found is None:
+            continue
+        gap, output, index = found
+        witness = None
+        if gap > SEEN_BEFORE:
+            values = float(left[output][index]), float(right[output][index])
+            shapes = tuple(tensor.shape for tensor in program.inputs)
+            witness = Witness(output=output, index=index, left=values[0], right=values[1], shapes=shapes,
+                              inputs=tuple(inputs))  # fmt: skip
+        return FloatCheck(witness, 1, gap)
+    return FloatCheck(None, 0, 0.0)
+
+
 def _largest_gap(left: Sequence[Array], right: Sequence[Array]) -> tuple[float, int, tuple[int, ...]] | None:
     """Return (gap relative to the output's scale, output, index) where both sides are finite; None if nowhere."""
     best: tuple[float, int, tuple[int, ...]] | None = None
+    with np.errstate(
+        over="ignore"
+    ):  # constants near the largest float64 make infinite gaps, which are gaps all the same
+        return _best_gap(left, right, best)
+
+
+def _best_gap(
+    left: Sequence[Array], right: Sequence[Array], best: tuple[float, int, tuple[int, ...]] | None
+) -> tuple[float, int, tuple[int, ...]] | None:
     for number, (a, b) in enumerate(zip(left, right, strict=True)):
         finite = np.isfinite(a) & np.isfinite(b)
         if not finite.any():

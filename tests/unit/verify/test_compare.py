@@ -213,3 +213,17 @@ def test_a_constant_that_mixes_a_size_with_a_number_is_judged_at_true_shapes() -
     other = rms(lambda X: 32 * X / op.sqrt(op.sum(op.square(X)) + 10.25))
     assert verify(program, same).kind == "equal"
     assert verify(program, other).kind == "different"
+
+
+def test_axes_that_happen_to_be_equally_long_are_judged_at_true_shapes() -> None:
+    def square(fn: Program, n: int) -> KernelGraph:
+        return trace(fn, X=(32, n))
+
+    def left(X: Value) -> Value:
+        return op.mean(X) * op.sum(X, axis=0)
+
+    def right(X: Value) -> Value:
+        return op.sum(X) * op.mean(X, axis=0)
+
+    assert verify(square(left, 32), square(right, 32)).kind == "equal"
+    assert verify(square(left, 31), square(right, 31)).kind == "different"
