@@ -3,6 +3,8 @@
 Every operator that could make a goal is tried, then every operator that could make its operands, as long as what remains
 can be afforded. Invariant: an expression of a graph within the limit is here with every operator of the palette that
 makes it, as far as A_eq goes (`incomplete` counts where enumeration was cut); nothing is said about kernels or loops.
+
+Long because every kind of node is read by one set of rules.
 """
 
 from __future__ import annotations
@@ -123,8 +125,9 @@ class Expressions:
             value, above = queue.popleft()
             if self.above[value] < above:
                 continue
-            if value not in self.makings:
-                self.makings[value] = () if value in self.starts else tuple(dict.fromkeys(self._makings(value)))
+            if value not in self.makings:  # met first with the fewest operators over it
+                found = self._makings(value, self.limit - above - 1)
+                self.makings[value] = () if value in self.starts else tuple(dict.fromkeys(found))
             for making in self.makings[value]:
                 if self._affords(making.operands, above + 1):
                     for operand in making.operands:
@@ -192,20 +195,24 @@ class Expressions:
         return (weight[result], result) > (weight[operand], operand)
 
     # ------------------------------------------------------------------------------------------------------- makings
-    def _makings(self, value: Value) -> Iterator[Making]:
-        """Return every operator of the palette that makes a value."""
-        for making in self._every_making(value):
+    def _makings(self, value: Value, left: int) -> Iterator[Making]:
+        """Return every operator of the palette that makes a value of operands that take at most `left` operators."""
+        for making in self._every_making(value, left):
             if making.operator.is_offered and all(map(self._may_be_made, making.operands)):
                 yield making
 
-    def _every_making(self, value: Value) -> Iterator[Making]:
+    def _every_making(self, value: Value, left: int) -> Iterator[Making]:
         algebra, apart, palette = self.algebra, self.decomposition, self.palette
         for axis, mask in self.folds:
             if not algebra.mask[value] & mask:
-                yield from self._folding(value, axis, mask)
-        products = apart.products(value)
-        quotients = apart.quotients(value)
-        sums = apart.sums(value)
+                yield from self._folding(value, axis, mask, left)
+        shallow = self.shallow
+        if shallow is None or left >= shallow.depth + 2:  # of two operands that are not known, one takes one more
+            products, quotients, sums = apart.products(value), apart.quotients(value), apart.sums(value)
+        elif left > shallow.depth:
+            products, quotients, sums = apart.products(value), apart.quotients(value), shallow.sums(value)
+        else:
+            products, quotients, sums = shallow.products(value), shallow.quotients(value), shallow.sums(value)
         for pair in products:
             if pair[0] == pair[1]:
                 yield Making(palette.square, pair[:1])
@@ -223,18 +230,24 @@ class Expressions:
         yield from self._by_two_operands(value, sums)
         yield from self._composites(value, quotients)
 
-    def _folding(self, value: Value, axis: str, mask: int) -> Iterator[Making]:
+    def _folding(self, value: Value, axis: str, mask: int, left: int) -> Iterator[Making]:
         """Return sums, products summed over a shared axis, means and maxima over a mask."""
         algebra, apart, palette = self.algebra, self.decomposition, self.palette
         axes = algebra.axes_of(mask)
-        for operand in apart.summands(value, axes):
-            if mask & ~algebra.mask[operand]:
-                continue
-            yield Making(palette.sum, (operand,), mask, axis)
-            if axis and palette.matmul.is_offered:
-                for pair in apart.products(operand):
-                    if not mask & ~(algebra.mask[pair[0]] & algebra.mask[pair[1]]) and self._contracts(pair, mask):
-                        yield Making(palette.matmul, pair, mask, axis)
+        known = self.shallow if self.shallow is not None and left <= self.shallow.depth else None
+        if known is not None:
+            yield from (Making(palette.sum, (operand,), mask, axis) for operand in known.summands(value, mask))
+        contracts = axis and palette.matmul.is_offered and (known is None or known.contracts(mask))
+        if contracts or known is None:
+            for operand in apart.summands(value, axes):
+                if mask & ~algebra.mask[operand]:
+                    continue
+                if known is None:
+                    yield Making(palette.sum, (operand,), mask, axis)
+                if contracts:
+                    for pair in apart.products(operand) if known is None else known.products(operand):
+                        if not mask & ~(algebra.mask[pair[0]] & algebra.mask[pair[1]]) and self._contracts(pair):
+                            yield Making(palette.matmul, pair, mask, axis)
         if palette.max.is_offered:
             for operand in apart.maximised(value, axes):
                 if not mask & ~algebra.mask[operand]:
@@ -333,7 +346,7 @@ class Expressions:
         left, right = self.algebra.mask[pair[0]], self.algebra.mask[pair[1]]
         return self.outer_products or left | right in (left, right)
 
-    def _contracts(self, pair: tuple[Value, Value], mask: int) -> bool:
+    def _contracts(self, pair: tuple[Value, Value]) -> bool:
         """Return whether a contraction is more than a product that is summed: some operand has an axis of its own."""
         left, right = self.algebra.mask[pair[0]], self.algebra.mask[pair[1]]
         return left != right

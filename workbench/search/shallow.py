@@ -7,12 +7,13 @@ afford; without it a sum of many terms would be split in all ways (a root of a s
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
+from fractions import Fraction
 
 from workbench.domains.abstract_distance import FAR
 from workbench.domains.abstract_goals import Goals
-from workbench.domains.abstract_normal_form import Algebra, Value
+from workbench.domains.abstract_normal_form import ONE, Algebra, Value
 from workbench.search.palette import Operator, Palette
 from workbench.search.problem import Problem
 
@@ -41,7 +42,12 @@ class Shallow:
         self.algebra, self.goals, self.problem, self.palette = algebra, goals, problem, palette
         self.folds, self.whole, self.depth, self.outer_products = folds, whole, depth, outer_products
         self.operators: dict[Value, int] = {}
+        self._minus = algebra.constant(Fraction(-1))
+        self._subtracts = any(op.name == "sub" for op in palette.binary)
+        self.constants = [self._minus]
+        self.constants += [algebra.constant(op.constant) for op in palette.operators if op.constant is not None]
         self._made: dict[tuple[Value, ...], tuple[Value, ...]] = {}
+        self._sums: dict[int, dict[Value, list[Value]]] = {}
         self._close(starts)
 
     def _close(self, starts: tuple[Value, ...]) -> None:
@@ -133,3 +139,70 @@ class Shallow:
                 yield op.abstract(algebra, (left, right))
                 if not op.spec.commutative:
                     yield op.abstract(algebra, (right, left))
+
+    # ------------------------------------------------------------------------------------------- taking values apart
+    def products(self, value: Value) -> list[tuple[Value, Value]]:
+        """Return the pairs whose product is the value, both known or constants."""
+        found = set()
+        for factor in self._candidates(value):
+            rest = self.algebra.divide(value, factor)
+            if rest >= 0 and self._is_known(Value(rest)):
+                found.add((min(factor, Value(rest)), max(factor, Value(rest))))
+        return sorted(found)
+
+    def quotients(self, value: Value) -> list[tuple[Value, Value]]:
+        """Return the pairs (dividend, divisor) whose quotient is the value, both known or constants."""
+        algebra = self.algebra
+        found = []
+        for divisor in self._candidates(value):
+            inverse = algebra.reciprocal(divisor)
+            parts = []
+            for m in algebra.polynomials[value]:
+                part = algebra.divide_monomials(m, inverse)
+                if part < 0:
+                    break
+                parts.append(part)
+            else:
+                dividend = Value(algebra.polynomial(parts))
+                if dividend == ONE or self._is_known(dividend):
+                    found.append((dividend, divisor))
+        return sorted(found)
+
+    def sums(self, value: Value) -> list[tuple[Value, Value]]:
+        """Return the pairs whose sum is the value, at least one of them, or its negative, known."""
+        algebra = self.algebra
+        whole = Counter(algebra.polynomials[value])
+        found = set()
+        negated = (algebra.mul(self._minus, known) for known in self.operators) if self._subtracts else ()
+        for part in (*self._candidates(value), *negated):
+            own = Counter(algebra.polynomials[part])
+            if len(own) <= len(whole) and own <= whole and own != whole:
+                rest = Value(algebra.polynomial(list((whole - own).elements())))
+                found.add((min(part, rest), max(part, rest)))
+        return sorted(found)
+
+    def summands(self, value: Value, mask: int) -> list[Value]:
+        """Return the known operands whose sum over the axes of a mask is the value."""
+        if mask not in self._sums:
+            made: dict[Value, list[Value]] = {}
+            for operand in self.operators:
+                if not mask & ~self.algebra.mask[operand]:
+                    made.setdefault(self.algebra.sum_mask(mask, operand), []).append(operand)
+            self._sums[mask] = made
+        return self._sums[mask].get(value, [])
+
+    def contracts(self, mask: int) -> bool:
+        """Return whether two known values with the axes of a mask have different axes."""
+        masks = {self.algebra.mask[value] for value in self.operators if not mask & ~self.algebra.mask[value]}
+        return len(masks) > 1
+
+    def _is_known(self, value: Value) -> bool:
+        return value in self.operators or not self.algebra.mask[value]
+
+    def _candidates(self, value: Value) -> Iterator[Value]:
+        """Yield the known values, and constants of the search, that have nothing more often than the value."""
+        algebra = self.algebra
+        count, guard = algebra.count[value], algebra.guard
+        for other in (*self.operators, *self.constants):
+            if ((count | guard) - algebra.count[other]) & guard == guard:
+                yield other
