@@ -11,6 +11,7 @@ computed where it is read: the first stores what elementwise operators make of i
 stored as late as possible: the second starts with an elementwise operator on one stored tensor; the first can do it
     and stores no more.
 folded early: the second folds, of inputs alone, over an axis that the first loops over as well (kept by `hypergraph`).
+held whole: the first folds an axis that the second, without a loop, holds whole and folds too (kept by `hypergraph`).
 read from a library: a block graph reads a matrix product of inputs that a predefined kernel made; it can make the
     product itself (kept by `hypergraph`).
 unlooped: a block graph without a loop folds an axis that it could loop over.

@@ -31,6 +31,7 @@ from workbench.search.events import (
 )
 from workbench.search.expressions import Expressions
 from workbench.search.hypergraph import Hypergraph
+from workbench.search.nesting import Nesting
 from workbench.search.palette import palette_of
 from workbench.search.plans import Plan, axis_parts, folds_of, plans_of
 from workbench.search.problem import Problem, problem_of
@@ -51,6 +52,9 @@ def search(
     return _Search(program, space or Space(), verifier, seed).events()
 
 
+_NESTED = "what its loop accumulates would have to depend on what it has accumulated"
+
+
 @dataclass
 class _Group:
     """Plans that cut the same axes into the same parts: they share all expressions."""
@@ -68,15 +72,26 @@ class _Search:
         self.found: dict[tuple[int, ...], Sketch] = {}
         self.pruned: Counter[str] = Counter()
         self.states = self.candidates = self.incomplete = 0
+        self._has_products = has_products(self.problem)
 
     def events(self) -> Iterator[Event]:
         groups: dict[str, _Group] = {}
         for plan in plans_of(self.problem, self.space):
             groups.setdefault(str(axis_parts(plan)), _Group()).plans.append(plan)
         total, done = sum(len(group.plans) for group in groups.values()), 0
+        nesting: Nesting | None = None
         for group in groups.values():
-            expressions = self._expressions(group)
-            for plan in group.plans:
+            hopeless = [plan for plan in group.plans if nesting is not None and nesting.is_hopeless(plan, self.space)]
+            for plan in hopeless:
+                self.pruned["nested folds"] += 1
+                yield Pruned(plan.describe(), "nested folds", _reason("the whole plan"), _reason(_NESTED))
+                done += 1
+            plans = [plan for plan in group.plans if plan not in hopeless]
+            if not plans:
+                continue
+            expressions = self._expressions(_Group(plans))
+            nesting = nesting or (Nesting(expressions) if not expressions.parts else None)
+            for plan in plans:
                 yield Started(plan.describe())
                 yield from self._plan(expressions, plan)
                 done += 1
@@ -131,7 +146,7 @@ class _Search:
 
     def _kernels(self, plans: list[Plan]) -> int:
         """Return how many predefined kernels may stand beside the block graphs."""
-        if not self.space.kernel_palette:
+        if not self.space.kernel_palette or not self._has_products:
             return 0
         return max(0, self.space.max_kernel_ops - min(len(plan.loops) for plan in plans))
 
@@ -193,6 +208,12 @@ class _Search:
     def _left_out(self, plan: str, rule: str, sketch: Sketch, evidence: str) -> Pruned:
         self.pruned[rule] += 1
         return Pruned(plan, rule, lambda: describe_sketch(sketch), _reason(evidence))
+
+
+def has_products(problem: Problem) -> bool:
+    """Return whether a matrix product can occur: two inputs share an axis that is folded, and one has another besides."""
+    axes = [frozenset(name for dim in start.dims for name in dim) for start in problem.starts]
+    return any(one != two and name in one and name in two for one in axes for two in axes for name in problem.reduced)
 
 
 def describe_sketch(sketch: Sketch) -> str:

@@ -9,6 +9,7 @@ Long because every kind of node is read by one set of rules.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from workbench.domains.abstract_decomposition import Decomposition
 from workbench.domains.abstract_expr import Axis
 from workbench.domains.abstract_goals import Goals
 from workbench.domains.abstract_normal_form import ONE, Algebra, Value
+from workbench.domains.abstract_tables import Monomial
 from workbench.search.palette import Operator, Palette
 from workbench.search.plans import AxisParts
 from workbench.search.problem import Problem, split_axes
@@ -170,6 +172,7 @@ class Expressions:
             self.starts,
             depth=depth,
             outer_products=self.outer_products,
+            may_be_made=self._may_be_made,
         )
 
     def _width(self, p: int) -> int:
@@ -239,9 +242,7 @@ class Expressions:
             yield from (Making(palette.sum, (operand,), mask, axis) for operand in known.summands(value, mask))
         contracts = axis and palette.matmul.is_offered and (known is None or known.contracts(mask))
         if contracts or known is None:
-            for operand in apart.summands(value, axes):
-                if mask & ~algebra.mask[operand]:
-                    continue
+            for operand in self._summands(value, mask):
                 if known is None:
                     yield Making(palette.sum, (operand,), mask, axis)
                 if contracts:
@@ -259,6 +260,40 @@ class Expressions:
                     if op.abstract(algebra, (operand,), mask, number) == value and not mask & ~algebra.mask[operand]:
                         yield Making(op, (operand,), mask, axis)
 
+    def _summands(self, value: Value, mask: int) -> list[Value]:
+        """Return the operands that vary along all axes of a mask and whose sum over them is the value.
+
+        One sum of every monomial is opened along the whole mask: operands that vary along one of the axes here and along
+        another there have no axes in common and are not made (`_may_be_made`).
+        """
+        algebra, apart = self.algebra, self.decomposition
+        atoms = {atom for m in algebra.polynomials[value] for atom in algebra.monomials[m].num}
+        plain = not any(
+            algebra.atoms[atom].kind == "extent" or algebra.atoms[atom].bound & algebra.copy_mask for atom in atoms
+        )
+        if mask.bit_count() == 1 or self.outer_products or not plain or algebra.mask[value] & algebra.copy_mask:
+            found = apart.summands(value, algebra.axes_of(mask))
+            return [operand for operand in found if not mask & ~algebra.mask[operand]]
+        choices = [self._opened(m, mask) for m in algebra.polynomials[value]]
+        operands = {
+            Value(algebra.polynomial([m for part in parts for m in algebra.polynomials[part]]))
+            for parts in itertools.product(*choices)
+        }
+        return sorted(operand for operand in operands if algebra.sum_mask(mask, operand) == value)
+
+    def _opened(self, m: int, mask: int) -> list[int]:
+        """Return the polynomials that are a monomial with one of its sums opened along a mask."""
+        algebra = self.algebra
+        results = set()
+        for number in set(algebra.monomials[m].num):
+            atom = algebra.atoms[number]
+            if atom.kind == "sum" and not mask & ~atom.bound:
+                rest = algebra.divide_monomials(m, algebra.monomial(Monomial((number,))))
+                inner = algebra.polynomial((atom.ref,))
+                opened = algebra.sum_mask(atom.bound & ~mask, Value(inner))
+                results.add(algebra.scale(rest, opened))
+        return sorted(results)
+
     def _counted_operands(self, op: Operator, value: Value, axes: Sequence[Axis], number: int) -> Iterator[Value]:
         """Return the operands that a mean or rms over the axes may have had."""
         apart = self.decomposition
@@ -275,10 +310,10 @@ class Expressions:
                             yield root
 
     def _mean_operands(self, value: Value, axes: Sequence[Axis], number: int) -> Iterator[Value]:
-        apart, inverse = self.decomposition, self.algebra.constant(Fraction(1, number))
+        inverse = self.algebra.constant(Fraction(1, number))
         total = self.algebra.divide(value, inverse)
         if total >= 0 and total != ONE:
-            yield from apart.summands(Value(total), axes)
+            yield from self._summands(Value(total), self.algebra.axes_mask(axes))
 
     def _by_one_operand(
         self,

@@ -184,7 +184,7 @@ class Hypergraph:
             if kind is None:
                 continue
             if kind == "accumulate":
-                if place.stage == AFTER and not self._folds_early(place, self.plan.loops[kernel]):
+                if place.stage == AFTER and not self._folds_again(place, self.plan.loops[kernel]):
                     operand = self.node(making.operands[0], inside(kernel, LOOP, dependent=place.is_dependent))
                     yield Edge(kind, making.operator, (operand,), making.axis, making.mask)
                 continue
@@ -195,16 +195,21 @@ class Hypergraph:
                 continue
             if any(kernel == 1 and self.is_partial(operand) for operand in making.operands):
                 continue
-            if making.mask and self._folds_early(place, making.axis):
+            if making.mask and self._folds_again(place, making.axis):
                 continue
             varies = tuple(self.varies(operand, kernel) for operand in making.operands)
             for places in operand_places(place, varies):
                 operands = tuple(self.node(o, where) for o, where in zip(making.operands, places, strict=True))
                 yield Edge(kind, making.operator, operands, making.axis, making.mask)
 
-    def _folds_early(self, place: Place, axis: str | None) -> bool:
-        """Return whether the second block graph folds inputs alone over an axis that the first loops over as well."""
-        return self.needed_only and place.kernel == 1 and not place.is_dependent and axis == self.plan.loops[0]
+    def _folds_again(self, place: Place, axis: str | None) -> bool:
+        """Return whether the second block graph folds an axis that the first loops over, where one of them can do both.
+
+        Inputs alone are folded early; and a block graph without a loop holds the axis whole, for all that is folded.
+        """
+        if not self.needed_only or place.kernel != 1 or axis is None or axis != self.plan.loops[0]:
+            return False
+        return not place.is_dependent or self.plan.loops[1] is None
 
     def _loads(self, value: Value, place: Place, kernel: int) -> Iterator[Edge]:
         if place.stage == AFTER:

@@ -8,7 +8,7 @@ afford; without it a sum of many terms would be split in all ways (a root of a s
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from workbench.domains.abstract_distance import FAR
@@ -37,10 +37,12 @@ class Shallow:
         *,
         depth: int,
         outer_products: bool,
+        may_be_made: Callable[[Value], bool],
     ) -> None:
         """Close the starts."""
         self.algebra, self.goals, self.problem, self.palette = algebra, goals, problem, palette
         self.folds, self.whole, self.depth, self.outer_products = folds, whole, depth, outer_products
+        self.may_be_made = may_be_made
         self.operators: dict[Value, int] = {}
         self._minus = algebra.constant(Fraction(-1))
         self._subtracts = any(op.name == "sub" for op in palette.binary)
@@ -99,7 +101,7 @@ class Shallow:
 
     def _useful(self, results: Iterator[Value]) -> Iterator[Value]:
         for result in results:
-            if self.goals.fits(result) and self.goals.distance(result) < FAR:
+            if self.goals.fits(result) and self.may_be_made(result) and self.goals.distance(result) < FAR:
                 yield result
 
     def _apply_one(self, value: Value) -> Iterator[Value]:
