@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from workbench.ugraph.builder import KernelBuilder as KernelBuilder
     from workbench.ugraph.builder import ThreadBuilder as ThreadBuilder
     from workbench.ugraph.kernel_graph import KernelGraph as KernelGraph
+    from workbench.ugraph.lax import split_lax as split_lax
     from workbench.ugraph.nodes import AccumulatorKind as AccumulatorKind
     from workbench.ugraph.serialize import dumps as dumps
     from workbench.ugraph.serialize import load as load
@@ -108,6 +109,7 @@ _PLACES = {
     "program": "workbench.ugraph.tracing",
     "save": "workbench.ugraph.serialize",
     "search": "workbench.search.engine",
+    "split_lax": "workbench.ugraph.lax",
     "stability": "workbench.verify.stability",
     "trace": "workbench.ugraph.tracing",
     "verify": "workbench.verify.compare",
