@@ -26,7 +26,7 @@ COUNT_FREE = frozenset({"sum", "mean", "max", "sum_to_columns"})
 """Reductions that the search takes as they are."""
 
 _Shaped = tuple[Shape, Fraction | None]
-DimNames = tuple[str, ...]  # the axes of one dimension, outermost first; none for a dimension of extent 1
+DimNames = tuple[str, ...]  # the axes of one dimension, outermost first; none for a dimension that is broadcast
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,13 @@ class _Reader:
         self.reduced: dict[str, None] = {}
         self.terms: dict[str, Term] = {}
         self.literals: dict[str, Fraction] = {}
+        self.dropped = self._broadcast_axes()
         self._primes = _large_primes()
 
     def read(self) -> Problem:
         starts = []
         for position, tensor in enumerate(self.program.inputs):
-            dims = self._dims(self.analysis.dims(tensor.name), tensor.shape)
+            dims = self._dims(self.analysis.dims(tensor.name))
             term = expr.symbol(f"in{position}", [Axis(name) for dim in dims for name in dim])
             self.terms[tensor.name] = term
             starts.append(Start(position, term, dims))
@@ -115,7 +116,7 @@ class _Reader:
             assert isinstance(node, OpNode)
             self._node(node)
         goals = tuple(
-            Goal(self.terms[tensor.name], self._dims(self.analysis.dims(tensor.name), tensor.shape))
+            Goal(self.terms[tensor.name], self._dims(self.analysis.dims(tensor.name)))
             for tensor in self.program.outputs
         )
         starts += self._copied_inputs(starts, goals)
@@ -131,15 +132,35 @@ class _Reader:
         )
 
     # ---------------------------------------------------------------------------------------------------------- axes
-    def _dims(self, dims: Iterable[Sequence[str]], shape: Sequence[int]) -> tuple[DimNames, ...]:
-        """Return the axes of each dimension, products taken apart, dimensions of extent 1 without axes."""
+    def _dims(self, dims: Iterable[Sequence[str]]) -> tuple[DimNames, ...]:
+        """Return the axes of each dimension, products taken apart, without axes of extent 1 that are broadcast."""
         found = []
-        for dim, extent in zip(dims, shape, strict=True):
+        for dim in dims:
             names: list[str] = []
             for name in dim:
                 names += self.analysis.axes[name].parts or (name,)
-            found.append(tuple(names) if extent > 1 else ())
+            found.append(tuple(name for name in names if name not in self.dropped))
         return tuple(found)
+
+    def _broadcast_axes(self) -> frozenset[str]:
+        """Return the axes of extent 1 that are no axes: an operator broadcasts or drops them, or no input has them.
+
+        Any other is an axis like every one: with one head there are the structures that there are with eight.
+        """
+        analysis = self.analysis
+        unit = {name for name, axis in analysis.axes.items() if axis.extent == 1}
+        if not unit:
+            return frozenset()
+        kept = {name for tensor in self.program.inputs for dim in analysis.dims(tensor.name) for name in dim}
+        dropped = unit - kept
+        for node in self.program.nodes:
+            assert isinstance(node, OpNode)
+            path = (node.results[0].name,)
+            after = {name for result in node.results for dim in analysis.dims(result.name) for name in dim}
+            for position in range(len(node.operands)):
+                seen = {name for dim in analysis.operands.get((path, position), ()) for name in dim}
+                dropped |= {name for name in (seen - after) & unit if path not in analysis.axes[name].reduced_by}
+        return frozenset(dropped)
 
     def _number(self, names: Iterable[str]) -> int:
         result = 1
@@ -158,9 +179,9 @@ class _Reader:
             self.terms[node.results[0].name] = expr.constant(value)
             return
         shapes = tuple(self.program.tensor(name).shape for name in node.operands)
-        seen = [self._dims(self.analysis.operands[path, position], shape) for position, shape in enumerate(shapes)]
+        seen = [self._dims(self.analysis.operands[path, position]) for position in range(len(shapes))]
         terms = tuple(
-            self._as_seen(self.terms[name], self.program.tensor(name).shape, name, dims)
+            self._as_seen(self.terms[name], name, dims)
             for name, dims in zip(node.operands, seen, strict=True)
         )
         if node.op == "split" or len(node.results) > 1:
@@ -184,7 +205,7 @@ class _Reader:
         if node.op != "concat":
             return AxesBuilder(axes)
         at = integer(node.attribute_map, "axis")
-        (joined,) = self._dims([self.analysis.dims(node.results[0].name)[at]], [2])
+        (joined,) = self._dims([self.analysis.dims(node.results[0].name)[at]])
         parts = [Axis("*".join(dims[at])) for dims in seen]
         return AxesBuilder(axes, concatenated=joined[0] if joined else "", parts=parts)
 
@@ -201,9 +222,9 @@ class _Reader:
         changed[axis] = self._number(group)
         return tuple(changed)
 
-    def _as_seen(self, term: Term, shape: Sequence[int], name: str, seen: tuple[DimNames, ...]) -> Term:
+    def _as_seen(self, term: Term, name: str, seen: tuple[DimNames, ...]) -> Term:
         """Return an operand's expression with its axes named as the operator sees them (X in X @ X^T)."""
-        own = self._dims(self.analysis.dims(name), shape) if name not in self.literals else ()
+        own = self._dims(self.analysis.dims(name)) if name not in self.literals else ()
         pairs = {
             Axis(old): Axis(new)
             for dim, other in zip(own, seen, strict=False)

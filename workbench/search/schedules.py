@@ -171,16 +171,17 @@ def _counts(sketch: Sketch, kernel: int, axes: GridAxes, extents: Mapping[str, i
 
 def small_instance(sketch: Sketch, extents: Mapping[str, int]) -> KernelGraph:
     """Return the sketch at small extents, every count above 1 where it can be. Raises: NotApplicableError."""
-    return Instantiation(sketch, extents, [_small_counts(sketch, k) for k in _kernels(sketch)]).build()
+    return Instantiation(sketch, extents, [_small_counts(sketch, k, extents) for k in _kernels(sketch)]).build()
 
 
-def _small_counts(sketch: Sketch, kernel: int) -> Counts:
+def _small_counts(sketch: Sketch, kernel: int, extents: Mapping[str, int]) -> Counts:
     axes, plan = grid_axes(sketch, kernel), sketch.hypergraph.plan
     room = 2 if axes.split else 3
-    grid = [(name, 2) for name in axes.free[:room]]
-    if axes.split:
+    grid = [(name, 2) for name in axes.free if extents[name] > 1][:room]
+    if axes.split and extents[axes.split] > 1:
         grid.insert(0, (axes.split, 3))
-    return Counts(tuple(grid), 2 if plan.loops[kernel] is not None else 1)
+    loop = plan.loops[kernel]
+    return Counts(tuple(grid), 2 if loop is not None and extents[loop] > 1 else 1)
 
 
 def small_extents(names: Sequence[str], extents: Mapping[str, int], reduced: Sequence[str]) -> dict[str, int]:
