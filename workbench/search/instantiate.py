@@ -6,6 +6,7 @@ refused with `NotApplicableError`, never changed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -123,6 +124,9 @@ class Instantiation:
         loads = [(node, edge) for node, edge in chosen if edge.kind == "load"]
         sources = {edge.operands[0]: self._device(edge.operands[0]) for _, edge in loads}
         operands = {laid.value.name: laid.value for laid in sources.values()}
+        # An axis that lies side by side with blocks in one dimension is not cut.
+        merged = {name for laid in sources.values() for dim in laid.dims if len(dim) > 1 for name in dim}
+        counts = Counts(tuple(item for item in counts.grid if item[0] not in merged), counts.loop)
         block = self.kernel.block(*operands.values(), grid=[count for _, count in counts.grid] or [1], loop=counts.loop)
         layouts = Layouts(block, self.order)
         loop = self.graph.plan.loops[kernel]
@@ -178,6 +182,8 @@ class Instantiation:
             return None
         name = self._program_output(node).name
         taken = {tensor.name for tensor in self.problem.program.inputs}
+        if re.fullmatch(r"t\d+", name):  # names that a builder gives, perhaps to another tensor
+            return None
         return name if name not in taken and self.sketch.outputs.count(node) == 1 else None
 
     def _number(self, node: int) -> int:

@@ -1,7 +1,7 @@
 """Grid and loop counts of a sketch: legal ones to start from at the program's sizes, and small ones to check it with.
 
 Which axes a grid may split follows from the sketch: those that every stored tile has and that no operator of the block
-graph folds. Invariant: sizes here are a start for the optimizer, no choice of the search.
+graph folds (`instantiate` leaves out one that lies side by side with blocks in one dimension). Invariant: sizes here are a start for the optimizer, no choice of the search.
 """
 
 from __future__ import annotations
@@ -41,44 +41,18 @@ def grid_axes(sketch: Sketch, kernel: int) -> GridAxes:
         for _, edge in sketch.chosen
         if edge.kind == "store" and graph.places[edge.operands[0]].kernel == kernel
     ]
-    inside = [(node, edge) for node, edge in sketch.chosen if graph.places[node].kernel == kernel]
     folded = 0
-    for _, edge in inside:
-        folded |= edge.mask
-    partial = 0  # what lies side by side with blocks in one dimension is not cut
-    for node, edge in inside:
-        if edge.kind == "load" and kernel == 1 and graph.is_partial(graph.values[node]):
-            partial |= _last_axis(sketch, node)
+    for node, edge in sketch.chosen:
+        if graph.places[node].kernel == kernel:
+            folded |= edge.mask
     names = [name for start in expressions.problem.starts for dim in start.dims for name in dim]
     free = []
     for name in dict.fromkeys([*(n for goal in expressions.problem.goals for d in goal.dims for n in d), *names]):
         axis = expressions.mask(name)
         whole = all(mask[value] & axis == axis for value in saved)
-        if whole and not axis & (folded | partial) and name != graph.plan.loops[kernel]:
+        if whole and not axis & folded and name != graph.plan.loops[kernel]:
             free.append(name)
     return GridAxes(tuple(free), graph.plan.split if kernel == 0 else None)
-
-
-def _last_axis(sketch: Sketch, load: int) -> int:
-    """Return the axes of a partial result among which its last dimension may be: all but those that come first.
-
-    The blocks' results lie along the last dimension of the stored tile, whatever axis that is.
-    """
-    graph = sketch.hypergraph
-    order = [name for goal in graph.expressions.problem.goals for dim in goal.dims for name in dim]
-    mask = graph.algebra.mask[graph.values[load]]
-    present = [name for name in graph.expressions.problem.extents if _has(sketch, name, mask)]
-    outer = [name for name in order[:-1] if name in present]
-    result = 0
-    for name in present:
-        if name not in outer:
-            result |= graph.expressions.mask(name)
-    return result
-
-
-def _has(sketch: Sketch, name: str, mask: int) -> bool:
-    axis = sketch.hypergraph.expressions.mask(name)
-    return bool(axis) and mask & axis == axis
 
 
 def first_instance(sketch: Sketch) -> KernelGraph:
