@@ -20,6 +20,7 @@ from workbench.errors import FieldError, NotApplicableError, OutsideLaxError, Us
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, OpNode, ThreadNode
 from workbench.ugraph.reinstantiate import joint_reduction
+from workbench.verify.elements import have_equal_forms
 from workbench.verify.error_bound import Bound, bound_per_test, combined, tests_needed
 from workbench.verify.evaluation_work import evaluation_work
 from workbench.verify.exact_form import Budget, prove_equal
@@ -127,7 +128,9 @@ def verify(
 
 
 def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
-    piecewise = any(features(graph).piecewise for graph in (work.program, work.candidate))
+    work.progress("one expression per output")
+    proved = have_equal_forms(work.program, work.candidate)
+    piecewise = any(features(graph).piecewise for graph in (work.program, work.candidate)) and not proved
     reductions, why_not = _reductions(work)
     smallest = _smallest(work)
     if piecewise and smallest is not None:  # pieces are exponential in the sizes: decide them where they are fewest
@@ -146,6 +149,8 @@ def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
     if work.unfaithful:
         why_not = "reduced instances are not used: the programs agree only at sizes or constants like theirs"
         work.instances.clear()
+    if proved:
+        return _proved_by_forms(work, tested=shapes == "true" or work.unfaithful or not reductions or cost <= CHEAP)
     at_true = shapes == "true" or work.unfaithful or not reductions or (shapes == "auto" and cost <= MAX_WORK)
     if at_true and _is_small(work.program):
         work.progress("exact form")
@@ -163,6 +168,25 @@ def _answer(work: _Comparison, shapes: ShapesWanted) -> Verdict:
         if settled is not None:
             return settled
     return _equal(work, at_true=at_true, why_not=why_not, cost=cost)
+
+
+def _proved_by_forms(work: _Comparison, *, tested: bool) -> Verdict:
+    """Return "equal, proved" for programs whose elements are the same expressions at true shapes.
+
+    tested: try the programs at true shapes as well. The proof stands without; floats and the field look for a fault of ours.
+    """
+    if tested:
+        work.progress("true shapes")
+        verdict = _instance(work, work.program, work.candidate, reduced=False, decide=False)
+        if verdict is not None and verdict.kind == "different":
+            return verdict
+    shapes = tuple(tensor.shape for tensor in work.program.inputs)
+    work.instances.append(Instance(shapes=shapes, reduced=False, tests=0, exact=True))
+    work.error_bound = 0.0
+    tests = f"; {work.tests} random tests agree as well" if work.tests else ""
+    return work.verdict(
+        "equal", f"proved at true shapes: every output is one and the same expression{tests}", proved=True
+    )
 
 
 def _is_small(program: KernelGraph) -> bool:
@@ -325,6 +349,10 @@ def _explain_mismatch(
         check = compare_real(program, candidate, work.rng, exact=small)
         if check.witness is not None:
             return _different(work, check.witness, reduced)
+    if small:
+        settled = _prove(work, program, candidate, reduced=reduced)
+        if settled is not None:
+            return settled
     names = f" ({', '.join(opaque)} taken as random functions)" if opaque else ""
     return work.verdict("unknown", f"field only: a random test differs{names}, but no real inputs show a difference")
 

@@ -258,4 +258,6 @@ class _Comparer:
             if np.isnan(evaluate(graph, inputs)[output][index]):
                 return None
         shapes = tuple(tensor.shape for tensor in program.inputs)
-        return Witness(output, index, difference.left, difference.right, shapes, tuple(inputs), difference.how)
+        return Witness(
+            output, index, difference.left, difference.right, shapes, tuple(inputs), difference.how, difference.gap
+        )

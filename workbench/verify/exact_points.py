@@ -28,12 +28,13 @@ _BEST, _OTHERS = 6, 18  # points that are looked at with many digits: those that
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A point at which two expressions differ: the values of the variables, both values, how they were computed."""
+    """A point at which two expressions differ: the values of the variables, both values, how computed, left - right."""
 
     point: Point
     left: float
     right: float
     how: str
+    gap: float
 
 
 Accept = Callable[[Difference], bool]
@@ -97,7 +98,7 @@ def confirm(terms: ExactTerms, left: int, right: int, point: Point) -> Differenc
             if again is None or abs((again[0][0] - again[0][1]) - gap) > abs(gap) / 1000:
                 return None
     how = "rational" if rational else f"decimal, {_DIGITS} digits" if precise else "float64"
-    return Difference(dict(point), as_float(a), as_float(b), how)
+    return Difference(dict(point), as_float(a), as_float(b), how, float(gap))
 
 
 def search_pair(

@@ -21,7 +21,8 @@ class Witness:
     """Real inputs on which two programs differ by more than their arithmetic can explain.
 
     Attributes: output: position of the output; index: the element; left, right: its values in the two programs;
-    shapes: the input shapes; inputs: the arrays (float64); how: the arithmetic ("float64", "longdouble", "rational").
+    shapes: the input shapes; inputs: the arrays (float64); how: the arithmetic ("float64", "longdouble", "rational");
+    gap: left - right before they were rounded to floats, None where it is that of the floats.
     """
 
     output: int
@@ -31,11 +32,14 @@ class Witness:
     shapes: tuple[Shape, ...]
     inputs: tuple[Array, ...]
     how: str = "float64"
+    gap: float | None = None
 
     def describe(self) -> str:
         """Return one line: which element, both values, at which shapes."""
         shapes = ", ".join(str(list(shape)) for shape in self.shapes)
-        return f"output {self.output}{list(self.index)}: {self.left:.9g} against {self.right:.9g} (inputs {shapes}; {self.how})"
+        left, right = f"{self.left:.9g}", f"{self.right:.9g}"
+        apart = f", {self.gap:.3g} apart" if left == right and self.gap is not None else ""
+        return f"output {self.output}{list(self.index)}: {left} against {right}{apart} (inputs {shapes}; {self.how})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

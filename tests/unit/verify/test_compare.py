@@ -227,3 +227,24 @@ def test_axes_that_happen_to_be_equally_long_are_judged_at_true_shapes() -> None
 
     assert verify(square(left, 32), square(right, 32)).kind == "equal"
     assert verify(square(left, 31), square(right, 31)).kind == "different"
+
+
+@pytest.mark.parametrize("name", ["rms_norm_linear", "gqa_decode", "qk_norm_attention", "attention_safe", "ntrans"])
+def test_known_good_graphs_are_proved_at_true_shapes(name: str) -> None:
+    program = programs.get(name)
+    for graph in programs.known_good(name):
+        verdict = verify(program, graph)
+        assert verdict.kind == "equal"
+        assert verdict.proved
+        assert verdict.error_bound == 0.0
+        assert verdict.tests >= 1
+        assert any(not one.reduced and one.exact for one in verdict.shapes_tested)
+
+
+def test_constants_that_differ_in_the_last_digit_of_a_float_are_told_apart() -> None:
+    left = trace(lambda X: op.exp(X) * (0.1 + 0.2), X=(2, 3))
+    verdict = verify(left, trace(lambda X: op.exp(X) * 0.3, X=(2, 3)))
+    assert verdict.kind == "different"
+    assert verdict.witness is not None
+    assert verdict.witness.gap == pytest.approx(4e-17 * np.exp(verdict.witness.inputs[0][0, 0]), rel=1e-6)
+    assert "apart" in verdict.witness.describe()
