@@ -15,9 +15,9 @@ from workbench.commands.answer import Answer, Call, Json
 from workbench.programs.record import Instance
 from workbench.programs.registry import known_good
 from workbench.search.engine import search
-from workbench.search.screen import VerdictLike
 from workbench.search.space import Chains, Mapping, Space
 from workbench.search.summary import Found, collect, progress_lines
+from workbench.search.verdicts import VerdictLike
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.verify.compare import verify
 

@@ -1,14 +1,17 @@
 """The search: values first, then graphs, plan by plan. Invariant: same program, space and seed give the same events.
 
-The program is only ever read as a graph: names, the order of its nodes and how it was traced do not matter.
+The program is only ever read as a graph: names, the order of its nodes and how it was traced do not matter. Plans that
+cut the same axes share their expressions and are one unit of work; a unit tests its structures itself, unless another
+verifier was given: then blocks of structures are units of a second round.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import cast
 
 from workbench.domains import abstract_print
 from workbench.domains.abstract_normal_form import Value
@@ -16,12 +19,12 @@ from workbench.domains.abstract_readback import Readback
 from workbench.errors import MemoryLimitError, NotApplicableError
 from workbench.search.canonical import Canonical
 from workbench.search.chains import is_proper, why_not
+from workbench.search.driver import drive
 from workbench.search.enumeration import Enumeration, Sketch
 from workbench.search.events import (
     Completed,
     Event,
     Extended,
-    Finished,
     Progress,
     Pruned,
     Refused,
@@ -31,74 +34,207 @@ from workbench.search.events import (
 )
 from workbench.search.expressions import Expressions
 from workbench.search.hypergraph import Hypergraph
-from workbench.search.nesting import Nesting
-from workbench.search.palette import palette_of
+from workbench.search.nesting import Nesting, is_hopeless
+from workbench.search.palette import Palette, palette_of
 from workbench.search.plans import Plan, axis_parts, folds_of, plans_of
 from workbench.search.problem import Problem, problem_of
 from workbench.search.schedules import first_instance
-from workbench.search.screen import Screen, VerdictLike, Verifier
+from workbench.search.screen import Screen
 from workbench.search.space import Space
+from workbench.search.verdicts import VerdictLike, Verifier
+from workbench.search.work import Known, Outcome, Unit
 from workbench.ugraph.kernel_graph import KernelGraph
 
 
 def search(
     program: KernelGraph, *, space: Space | None = None, verifier: Verifier | None = None, seed: int = 0
 ) -> Iterator[Event]:
-    """Yield the events of a search for µGraphs that compute a program.
+    """Yield the events of a search for µGraphs that compute a program, in this process.
 
     verifier: asked about every structure; by default each is screened (`screen`): a random test in a pair of finite
     fields at small extents. seed: of the screening. Raises: UsageError for a program that already has block graphs.
     """
-    return _Search(program, space or Space(), verifier, seed).events()
+    return drive(ValueSearch(program, space or Space(), verifier, seed))
 
+
+BLOCK = 4
+"""Structures that one unit of the second round verifies."""
 
 _NESTED = "what its loop accumulates would have to depend on what it has accumulated"
 
 
+class ValueSearch:
+    """The search as units of work: first the plans that cut no axis, then the others, then what is to be verified."""
+
+    def __init__(self, program: KernelGraph, space: Space, verifier: Verifier | None, seed: int) -> None:
+        """Read the program. Raises: UsageError for a program that already has block graphs."""
+        self.verifier = verifier
+        self.shared = _Shared(program, space, seed, screens=verifier is None)
+        self._groups: dict[str, list[Plan]] = {}
+        for plan in plans_of(self.shared.problem, space):
+            self._groups.setdefault(str(axis_parts(plan)), []).append(plan)
+        self._completed: list[tuple[int, KernelGraph]] = []
+
+    @property
+    def total(self) -> int:
+        """How many plans there are."""
+        return sum(map(len, self._groups.values()))
+
+    def rounds(self) -> Generator[Sequence[Unit], Sequence[Outcome], None]:
+        """Yield the rounds: depths of folds, which the first group finds, spare later groups hopeless plans."""
+        groups = [PlanGroup(self.shared, number, tuple(plans)) for number, plans in enumerate(self._groups.values())]
+        if groups:
+            (first,) = yield groups[:1]
+            depths = cast(Mapping[str, int], first.facts["depths"])
+            yield [PlanGroup(self.shared, group.number, group.plans, depths) for group in groups[1:]]
+        if self.verifier is not None:
+            completed = self._completed
+            yield [
+                VerifyBlock(self.shared.program, self.verifier, tuple(completed[start : start + BLOCK]))
+                for start in range(0, len(completed), BLOCK)
+            ]
+
+    def note(self, event: Event) -> None:
+        """Keep what is to be verified."""
+        if self.verifier is not None and isinstance(event, Completed):
+            self._completed.append((event.number, event.graph))
+
+
+@dataclass
+class _Shared:
+    """What all units of a search read; in another process it is made again, once."""
+
+    program: KernelGraph
+    space: Space
+    seed: int
+    screens: bool
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _shared, (self.program, self.space, self.seed, self.screens)
+
+    @cached_property
+    def problem(self) -> Problem:
+        return problem_of(self.program)
+
+    @cached_property
+    def palette(self) -> Palette:
+        return palette_of(self.problem, self.space)
+
+    @cached_property
+    def has_products(self) -> bool:
+        return has_products(self.problem)
+
+    @cached_property
+    def screen(self) -> Screen:
+        return Screen(self.problem, seed=self.seed)
+
+
+@lru_cache(maxsize=1)
+def _shared(program: KernelGraph, space: Space, seed: int, screens: bool) -> _Shared:
+    return _Shared(program, space, seed, screens)
+
+
+@dataclass(frozen=True)
+class VerifyBlock:
+    """A unit: structures to verify, with their numbers in the search."""
+
+    program: KernelGraph
+    verifier: Verifier
+    structures: tuple[tuple[int, KernelGraph], ...]
+    counts_on = False
+
+    @property
+    def name(self) -> str:
+        """Which structures."""
+        return f"verification of structures {self.structures[0][0]} to {self.structures[-1][0]}"
+
+    def events(self, known: Known) -> Generator[Event, None, Outcome]:
+        """Yield the verdicts."""
+        verified = 0
+        for number, graph in self.structures:
+            verdict = known[number] if number in known else self.verifier(self.program, graph)
+            verified += verdict.kind == "equal"
+            yield judged(number, graph, verdict)
+        return Outcome(steps=0, verified=verified)
+
+
+def judged(number: int, graph: KernelGraph, verdict: VerdictLike) -> Verified | Refused:
+    """Return the event of a verdict."""
+    return (Verified if verdict.kind == "equal" else Refused)(number, graph, verdict)
+
+
+@dataclass(frozen=True)
+class PlanGroup:
+    """A unit: plans that cut the same axes into the same parts. depths: of folds, by axis; None in the first group."""
+
+    shared: _Shared
+    number: int
+    plans: tuple[Plan, ...]
+    depths: Mapping[str, int] | None = None
+    counts_on = True
+
+    @property
+    def name(self) -> str:
+        """Which plans."""
+        more = f" and {len(self.plans) - 1} more" if len(self.plans) > 1 else ""
+        return f"plan group {self.number}: {self.plans[0].describe()}{more}"
+
+    def events(self, known: Known) -> Generator[Event, None, Outcome]:
+        """Yield what the plans have."""
+        return (yield from _Group(self).events(known))
+
+
 @dataclass
 class _Group:
-    """Plans that cut the same axes into the same parts: they share all expressions."""
+    """The search of one group of plans."""
 
-    plans: list[Plan] = field(default_factory=list)
+    unit: PlanGroup
 
-
-class _Search:
-    def __init__(self, program: KernelGraph, space: Space, verifier: Verifier | None, seed: int) -> None:
-        self.start = time.perf_counter()
-        self.space, self.verifier, self.seed = space, verifier, seed
-        self.problem: Problem = problem_of(program)
-        self.palette = palette_of(self.problem, space)
+    def __post_init__(self) -> None:
+        shared = self.unit.shared
+        self.space, self.problem, self.palette = shared.space, shared.problem, shared.palette
         self.canonical = Canonical()
         self.found: dict[tuple[int, ...], Sketch] = {}
         self.pruned: Counter[str] = Counter()
         self.states = self.candidates = self.incomplete = 0
-        self._has_products = has_products(self.problem)
+        self.facts: dict[str, object] = {}
 
-    def events(self) -> Iterator[Event]:
-        groups: dict[str, _Group] = {}
-        for plan in plans_of(self.problem, self.space):
-            groups.setdefault(str(axis_parts(plan)), _Group()).plans.append(plan)
-        total, done = sum(len(group.plans) for group in groups.values()), 0
-        nesting: Nesting | None = None
-        for group in groups.values():
-            hopeless = [plan for plan in group.plans if nesting is not None and nesting.is_hopeless(plan, self.space)]
-            for plan in hopeless:
+    def events(self, known: Known) -> Generator[Event, None, Outcome]:
+        depths = self.unit.depths
+        plans = []
+        for plan in self.unit.plans:
+            if depths is not None and is_hopeless(plan, self.space, depths.__getitem__):
                 self.pruned["nested folds"] += 1
                 yield Pruned(plan.describe(), "nested folds", _reason("the whole plan"), _reason(_NESTED))
-                done += 1
-            plans = [plan for plan in group.plans if plan not in hopeless]
-            if not plans:
-                continue
-            expressions = self._expressions(_Group(plans))
-            nesting = nesting or (Nesting(expressions) if not expressions.parts else None)
+            else:
+                plans.append(plan)
+        done = len(self.unit.plans) - len(plans)
+        if plans:
+            expressions = self._expressions(plans)
+            if depths is None:
+                nesting = Nesting(expressions)
+                self.facts["depths"] = {axis: nesting.depth(axis) for axis in self.problem.reduced}
             for plan in plans:
                 yield Started(plan.describe())
                 yield from self._plan(expressions, plan)
                 done += 1
-                yield Progress(done, total, self.states, len(self.found))
-        verified = 0
-        screen: Screen | None = None
-        structures = 0
+                yield Progress(done, 0, self.states, len(self.found))
+        structures, verified = yield from self._test(known)
+        return Outcome(
+            steps=len(self.unit.plans),
+            states=self.states,
+            candidates=self.candidates,
+            structures=structures,
+            verified=verified,
+            incomplete=self.incomplete,
+            numbers=len(self.found),
+            pruned=dict(self.pruned),
+            facts=self.facts,
+        )
+
+    def _test(self, known: Known) -> Generator[Event, None, tuple[int, int]]:
+        """Yield the structures that were found, tested if they are to be screened; return how many there are and pass."""
+        structures = verified = 0
         for number, sketch in enumerate(self.found.values()):
             plan_text = sketch.hypergraph.plan.describe()
             try:
@@ -111,34 +247,19 @@ class _Search:
                 continue
             structures += 1
             yield Completed(plan_text, number, graph, sketch.block_operators, sketch.kernels)
-            verdict: VerdictLike
-            if self.verifier is not None:
-                verdict = self.verifier(self.problem.program, graph)
-            else:
-                screen = screen or Screen(self.problem, seed=self.seed)
-                verdict = screen.screen(sketch)
-            if verdict.kind == "equal":
-                verified += 1
-                yield Verified(number, graph, verdict)
-            else:
-                yield Refused(number, graph, verdict)
-        yield Finished(
-            self.states,
-            self.candidates,
-            structures,
-            verified,
-            dict(self.pruned),
-            self.incomplete,
-            time.perf_counter() - self.start,
-        )
+            if self.unit.shared.screens:
+                verdict = known[number] if number in known else self.unit.shared.screen.screen(sketch)
+                verified += verdict.kind == "equal"
+                yield judged(number, graph, verdict)
+        return structures, verified
 
-    def _expressions(self, group: _Group) -> Expressions:
+    def _expressions(self, plans: list[Plan]) -> Expressions:
         expressions = Expressions(
             self.problem,
             self.palette,
-            axis_parts(group.plans[0]),
-            folds_of(self.problem, group.plans),
-            limit=self.space.max_block_ops + self._kernels(group.plans),
+            axis_parts(plans[0]),
+            folds_of(self.problem, plans),
+            limit=self.space.max_block_ops + self._kernels(plans),
             outer_products=self.space.outer_products,
         ).close()
         self.incomplete += expressions.incomplete
@@ -146,7 +267,7 @@ class _Search:
 
     def _kernels(self, plans: list[Plan]) -> int:
         """Return how many predefined kernels may stand beside the block graphs."""
-        if not self.space.kernel_palette or not self._has_products:
+        if not self.space.kernel_palette or not self.unit.shared.has_products:
             return 0
         return max(0, self.space.max_kernel_ops - min(len(plan.loops) for plan in plans))
 

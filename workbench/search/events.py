@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from workbench.search.screen import VerdictLike
+from workbench.search.verdicts import VerdictLike
 from workbench.ugraph.kernel_graph import KernelGraph
 
 Text = Callable[[], str]

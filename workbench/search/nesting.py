@@ -6,6 +6,8 @@ has no graph in the space; the depths are of the derivation that nests least, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from workbench.domains.abstract_normal_form import Value
 from workbench.search.expressions import Expressions, Making
 from workbench.search.palette import Effect
@@ -45,12 +47,13 @@ class Nesting:
             return inner
         return ENDLESS if making.operator.effect is Effect.WHOLE else inner + 1
 
-    def is_hopeless(self, plan: Plan, space: Space) -> bool:
-        """Return whether loops of a plan would have to accumulate what depends on them."""
-        first, last = plan.loops[0], plan.loops[-1]
-        if len(plan.loops) == 1:
-            return first is not None and self.depth(first) > 1
-        if first is None or space.chains == "all":
-            return False
-        # What holds an axis whole can fold it for both block graphs: `chains`, "held whole".
-        return last in (None, first) and self.depth(first) > (1 if last is None else 2)
+
+def is_hopeless(plan: Plan, space: Space, depth: Callable[[str], int]) -> bool:
+    """Return whether loops of a plan would have to accumulate what depends on them. depth: `Nesting.depth`."""
+    first, last = plan.loops[0], plan.loops[-1]
+    if len(plan.loops) == 1:
+        return first is not None and depth(first) > 1
+    if first is None or space.chains == "all":
+        return False
+    # What holds an axis whole can fold it for both block graphs: `chains`, "held whole".
+    return last in (None, first) and depth(first) > (1 if last is None else 2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -24,46 +23,11 @@ from workbench.ops.spec import Branch
 from workbench.search.enumeration import Sketch
 from workbench.search.problem import Problem
 from workbench.search.schedules import small_extents, small_instance
+from workbench.search.verdicts import Screening
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, GraphDefinedNode, InputIterator, OpNode
 from workbench.ugraph.reinstantiate import joint_reduction, reinstantiate
-
-
-class VerdictLike(Protocol):
-    """What a verifier says; `verify.Verdict` is one."""
-
-    @property
-    def kind(self) -> str:
-        """`equal`, `different` or `unknown`."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """What the answer rests on."""
-        ...
-
-
-class Verifier(Protocol):
-    """Says whether a candidate computes what a program computes; `verify` is one."""
-
-    def __call__(self, program: KernelGraph, candidate: KernelGraph, /) -> VerdictLike:
-        """Return the verdict."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Screening:
-    """What the first test says of a structure.
-
-    Attributes: kind: "equal" (agrees at every random point), "different" or "unknown"; reason; tests: points; shapes: the
-    input shapes of each instance.
-    """
-
-    kind: str
-    reason: str
-    tests: int = 0
-    shapes: tuple[tuple[tuple[int, ...], ...], ...] = ()
 
 
 @dataclass
