@@ -1,7 +1,8 @@
 """`verify`: are two programs equal? Floats first (they find witnesses), then the field (it gives the number).
 
-Order: interfaces, reduced instances (float64; pieces on the smallest; field), true shapes (exact form where they are
-small, float64, field) with as many tests as the wanted error asks for. Invariant: "equal" carries a bound for the shapes
+Order: interfaces, one expression per output (a proof), reduced instances (float64; pieces on the smallest; field), true
+shapes (exact form where they are small, float64, field) with as many tests as the wanted error asks for. Long because
+this order is one argument, read in one piece. Invariant: "equal" carries a bound for the shapes
 tested or is proved; "different" carries a witness.
 """
 
@@ -349,8 +350,10 @@ def _explain_mismatch(
         check = compare_real(program, candidate, work.rng, exact=small)
         if check.witness is not None:
             return _different(work, check.witness, reduced)
-    if small:
-        settled = _prove(work, program, candidate, reduced=reduced)
+    at_true = _is_small(work.program)  # a reduced instance says nothing where constants follow the sizes
+    if small or at_true:
+        graphs = (work.program, work.candidate) if at_true else (program, candidate)
+        settled = _prove(work, *graphs, reduced=reduced and not at_true)
         if settled is not None:
             return settled
     names = f" ({', '.join(opaque)} taken as random functions)" if opaque else ""
