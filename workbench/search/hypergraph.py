@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.domains.abstract_normal_form import Value
+from workbench.search.cuts import Cuts
 from workbench.search.expressions import Expressions, Making
 from workbench.search.palette import Effect, Operator
 from workbench.search.places import AFTER, FIXED, LOOP, Place, inside, operand_places
-from workbench.search.plans import Plan, axis_parts
+from workbench.search.plans import Plan
 
 NEVER = 99
 
@@ -48,7 +49,7 @@ class Edge:
         return self.operator is not None and self.operator.effect in (Effect.FOLD, Effect.CONTRACT)
 
 
-class Hypergraph:
+class Hypergraph(Cuts):
     """The nodes and edges of one plan.
 
     Attributes: plan; expressions; values, places: per node; edges: per node; goals: per program output the nodes that may
@@ -63,41 +64,24 @@ class Hypergraph:
         kernel_limit: predefined kernels beside the block graphs; needed_only: see `chains` ("folded early").
         """
         self.needed_only = needed_only
-        self.expressions, self.plan = expressions, plan
+        super().__init__(expressions, plan)
         self.block_limit, self.kernel_limit = block_limit, kernel_limit
-        self.algebra = expressions.algebra
         self.values: list[Value] = []
         self.places: list[Place] = []
         self.edges: list[list[Edge]] = []
         self._ids: dict[tuple[Value, Place], int] = {}
         self._starts = frozenset(expressions.starts)
-        self._cut()
         self._build()
         self._order()
         self._bound()
 
-    # --------------------------------------------------------------------------------------------------------- masks
-    def _cut(self) -> None:
-        """Note which parts of an axis a block of each kernel holds, its loop's part, and the part split over blocks."""
-        expressions, plan = self.expressions, self.plan
-        parts = axis_parts(plan)
-        split = parts[plan.split] if plan.split else None
-        self.grid = expressions.axis_mask(split.grid) if split else 0
-        self.loops = [expressions.axis_mask(parts[loop].loop) if loop else 0 for loop in plan.loops]
-        self.whole = {name: expressions.mask(name) for name in expressions.problem.reduced}
-        self.tiles = [
-            {name: mask & ~loop & ~(self.grid if kernel == 0 else 0) for name, mask in self.whole.items()}
-            for kernel, loop in enumerate(self.loops)
-        ]
-
     def is_partial(self, value: Value) -> bool:
         """Return whether a value is what one of several blocks along the split axis left."""
-        mask = self.algebra.mask[value]
-        return bool(self.plan.split and mask & self.grid and self.whole[self.plan.split] & ~mask)
+        return self.has_partial(self.algebra.mask[value])
 
     def varies(self, value: Value, kernel: int) -> bool:
         """Return whether a value changes with the iteration of a kernel."""
-        return bool(self.algebra.mask[value] & self.loops[kernel])
+        return self.has_loop(self.algebra.mask[value], kernel)
 
     # ------------------------------------------------------------------------------------------------------ building
     def node(self, value: Value, place: Place) -> int:
@@ -143,14 +127,8 @@ class Hypergraph:
         return (True,) if len(self.expressions.goals) == 1 and not self.kernel_limit else (False, True)
 
     def _leaves_open(self, value: Value, place: Place) -> bool:
-        """Return whether a value cannot be stored: it changes with the iteration, or a split axis is folded in part."""
-        kernel = 0 if place is Place.BETWEEN else 1
-        if self.varies(value, kernel):
-            return True
-        mask = self.algebra.mask[value]
-        if not self.is_partial(value):
-            return False
-        return kernel == 1 or mask & self.whole[self.plan.split or ""] != self.grid
+        """Return whether a value cannot be stored from the block graph before a place."""
+        return self.is_open(self.algebra.mask[value], 0 if place is Place.BETWEEN else 1)
 
     def _kernels(self, value: Value, place: Place) -> Iterator[Edge]:
         earlier = [Place.BEFORE, Place.BETWEEN, Place.AFTER]
@@ -203,13 +181,7 @@ class Hypergraph:
                 yield Edge(kind, making.operator, operands, making.axis, making.mask)
 
     def _folds_again(self, place: Place, axis: str | None) -> bool:
-        """Return whether the second block graph folds an axis that the first loops over, where one of them can do both.
-
-        Inputs alone are folded early; and a block graph without a loop holds the axis whole, for all that is folded.
-        """
-        if not self.needed_only or place.kernel != 1 or axis is None or axis != self.plan.loops[0]:
-            return False
-        return not place.is_dependent or self.plan.loops[1] is None
+        return self.needed_only and self.folds_again(place, axis)
 
     def _loads(self, value: Value, place: Place, kernel: int) -> Iterator[Edge]:
         if place.stage == AFTER:
@@ -229,30 +201,8 @@ class Hypergraph:
 
     def _kind(self, making: Making, kernel: int) -> str | None:
         """Return how a block of a kernel carries an operator out, None if it cannot."""
-        if not making.mask:
-            return "operator" if self._completes(making.operator, kernel) else None
-        effect, mask = making.operator.effect, making.mask
-        tile = self.tiles[kernel].get(making.axis, 0)
-        loop = self.loops[kernel]
-        if effect is Effect.WHOLE or (effect is Effect.FOLD and making.operator.counts):
-            if mask == tile:
-                return "operator"
-            folds = effect is Effect.FOLD and making.operator.folds_with_loop
-            return "accumulate" if folds and loop and mask == tile | loop else None
-        if making.axis and mask == tile:
-            return "operator"
-        if effect is Effect.CONTRACT:
-            return None
-        if loop and mask in (loop, tile | loop) and mask & loop and making.operator.folds_with_loop:
-            # a loop alone is listed once, under no axis
-            return "accumulate" if (mask == loop) == (not making.axis) else None
-        if kernel == 1 and self.grid and mask == self.grid:
-            return "combine" if self.is_partial(making.operands[0]) else None
-        return None
-
-    def _completes(self, operator: Operator, kernel: int) -> bool:
-        """Return False for the scale that completes a mean over a split axis, elsewhere than after the split."""
-        return not operator.completes or (kernel == 1 and operator.completes == self.plan.split)
+        operand_mask = self.algebra.mask[making.operands[0]]
+        return self.kind_of(making.operator, making.mask, making.axis, kernel, operand_mask)
 
     # -------------------------------------------------------------------------------------------------- order, bounds
     def _order(self) -> None:
