@@ -31,7 +31,7 @@ from workbench.device.launch import ArrayParameter, check_array, load_cupy, stre
 from workbench.device.nvrtc import load_nvrtc
 from workbench.device.streams import existing_stream
 from workbench.errors import KernelCompileError, LaunchError
-from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,7 @@ def compile(
     our own. No GPU is needed until the first call.
     Raises: UnknownNameError; EmitError for what the emitter does not claim; KernelCompileError.
     """
+    expect_kernel_graph(graph, "compiled")
     target = architecture(device)
     chosen = for_architecture(graph, schedules or {}, target)
     program = emit_program(graph, schedules=chosen, library=library)

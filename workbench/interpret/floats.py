@@ -14,7 +14,7 @@ from workbench.errors import ShapeError, UsageError
 from workbench.interpret.arrays import ArrayDomain
 from workbench.interpret.walk import Observer, walk
 from workbench.ops.spec import Array, Attributes, OpKind, OpSpec
-from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 
 
 class FloatDomain(ArrayDomain[Array]):
@@ -62,10 +62,7 @@ def evaluate(graph: KernelGraph, inputs: Sequence[npt.ArrayLike], *, observe: Ob
     observe: called with (path of names, value) for every tensor and tile; tiles carry four leading axes.
     Raises: ShapeError for a wrong number of inputs or a wrong shape, UsageError for what is no array.
     """
-    if not isinstance(graph, KernelGraph):
-        raise UsageError(
-            f"a KernelGraph is evaluated, got {type(graph).__name__}; call a program with its sizes to get its graph"
-        )
+    expect_kernel_graph(graph, "evaluated")
     if isinstance(inputs, (str, bytes, dict)) or not hasattr(inputs, "__len__"):
         raise UsageError(f"inputs must be a sequence of arrays in the program's order, got {type(inputs).__name__}")
     if len(inputs) != len(graph.inputs):

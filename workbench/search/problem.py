@@ -19,7 +19,7 @@ from workbench.ops.attributes import complete_attributes, fraction, integer
 from workbench.ops.registry import operator
 from workbench.ops.spec import Attributes, AttributeValue, Dim, Factor, OpKind, OpSpec, as_fraction
 from workbench.ugraph.axes import AxisAnalysis, analyze_axes
-from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 from workbench.ugraph.nodes import OpNode
 
 COUNT_FREE = frozenset({"sum", "mean", "max", "sum_to_columns"})
@@ -85,6 +85,7 @@ class Problem:
 
 def problem_of(program: KernelGraph) -> Problem:
     """Return a program as expressions. Raises: UsageError for a program that is not made of predefined operators."""
+    expect_kernel_graph(program, "searched for")
     if program.graph_defined:
         raise UsageError(
             f"{program.name or 'the program'} has graph-defined operators; a search starts from predefined operators only"

@@ -46,12 +46,18 @@ def launch_dims(dims: Sequence[int], *, what: str) -> Shape:
     """Return three launch dimensions, missing ones 1. Raises: LaunchDimsError unless they are 1 to 3 positive integers."""
     if type(dims) is tuple and len(dims) == 3 and all(type(dim) is int and dim > 0 for dim in dims):
         return dims  # checked before; a search builds many block graphs
-    if isinstance(dims, str) or not hasattr(dims, "__iter__") or not all(isinstance(dim, SupportsIndex) for dim in dims):
+    if (
+        isinstance(dims, str)
+        or not hasattr(dims, "__iter__")
+        or not all(isinstance(dim, SupportsIndex) for dim in dims)
+    ):
         raise LaunchDimsError(f"{what} {dims!r} must be one to three positive integers", "block graph", "give a tuple")
     values = tuple(operator.index(dim) for dim in dims)
     if not 1 <= len(values) <= 3 or any(dim < 1 for dim in values):
         raise LaunchDimsError(
-            f"{what} {tuple(dims)} must be one to three positive integers", "block graph", "count the axes x, y, z, each from 1"
+            f"{what} {tuple(dims)} must be one to three positive integers",
+            "block graph",
+            "count the axes x, y, z, each from 1",
         )
     return values + (1,) * (3 - len(values))
 
@@ -84,7 +90,9 @@ class BlockGraph:
         object.__setattr__(self, "block_dims", launch_dims(self.block_dims, what="block_dims"))
         object.__setattr__(self, "cluster_dims", launch_dims(self.cluster_dims, what="cluster_dims"))
         if not isinstance(self.forloop_range, int) or self.forloop_range < 1:
-            raise LaunchDimsError(f"forloop_range {self.forloop_range} must be at least 1", "block graph", "1 means no loop")
+            raise LaunchDimsError(
+                f"forloop_range {self.forloop_range} must be at least 1", "block graph", "1 means no loop"
+            )
         if prod(self.block_dims) > MAX_THREADS:
             raise LaunchDimsError(
                 f"{prod(self.block_dims)} threads in a block", "block graph", f"use at most {MAX_THREADS}"
@@ -160,7 +168,9 @@ class BlockGraph:
             case OpNode():
                 if "block" not in node.spec.levels:
                     raise OperatorLevelError(
-                        f"{node.op} cannot stand in a block graph", where, f"its levels: {', '.join(sorted(node.spec.levels))}"
+                        f"{node.op} cannot stand in a block graph",
+                        where,
+                        f"its levels: {', '.join(sorted(node.spec.levels))}",
                     )
                 place = inference.merge_places([places[name] for name in node.operands], node=where)
                 operands = [tiles[name] for name in node.operands]
@@ -235,10 +245,7 @@ class BlockGraph:
     def tiles(self) -> dict[str, SharedTensor]:
         """Every tile by name, in order of definition."""
         return {
-            tensor.name: tensor
-            for node in self.nodes
-            for tensor in node.results
-            if isinstance(tensor, SharedTensor)
+            tensor.name: tensor for node in self.nodes for tensor in node.results if isinstance(tensor, SharedTensor)
         }
 
     @property

@@ -277,7 +277,9 @@ class BlockBuilder:
         tensor = self.operands[position]
         maps = dim_map(imap)
         if fmap is not None and not isinstance(fmap, SupportsIndex):
-            raise FmapError(f"{fmap!r} is no dimension of {tensor.name}", f"load of {tensor.name}", "use 0, 1, ... or None")
+            raise FmapError(
+                f"{fmap!r} is no dimension of {tensor.name}", f"load of {tensor.name}", "use 0, 1, ... or None"
+            )
         loop_dim = None if fmap is None or index(fmap) < 0 else index(fmap)
         label = self._names.claim(name or self._fresh(tensor.name.lower()))
         shape, ragged = inference.tile_of(
@@ -389,7 +391,9 @@ class BlockBuilder:
         tile = self._tiles[self.value(value).name]
         maps = dim_map(omap, OmapError)
         if self._places[tile.name] is Place.LOOP:
-            raise SaverError("a value of the loop body is stored", f"output saver of {tile.name}", "accumulate it first")
+            raise SaverError(
+                "a value of the loop body is stored", f"output saver of {tile.name}", "accumulate it first"
+            )
         inference.saved_shape(tile, maps, self.grid_dims, node=f"output saver of {tile.name}")
         self.nodes.append(OutputSaver(tile.name, maps))
 
@@ -457,11 +461,17 @@ class BlockBuilder:
         """Return the tile that a value of this block stands for. Raises: UnknownTensorError."""
         return self._tiles[self.value(value).name]
 
+    def place(self, value: Value) -> Place:
+        """Return when a value of this block exists. Raises: UnknownTensorError."""
+        return self._places[self.value(value).name]
+
     def _position(self, operand: Value | int | str) -> int:
         if isinstance(operand, int):
             if not 0 <= operand < len(self.operands):
                 raise UnknownTensorError(
-                    f"there is no operand {operand}", f"operand {operand}", f"{len(self.operands)} operands, counted from 0"
+                    f"there is no operand {operand}",
+                    f"operand {operand}",
+                    f"{len(self.operands)} operands, counted from 0",
                 )
             return operand
         name = operand.name if isinstance(operand, Value) else operand
@@ -525,7 +535,9 @@ class ThreadBuilder:
         """Return a register value; a number becomes a constant of its own (a tree shares nothing)."""
         if isinstance(operand, Value):
             if operand.builder is not self:
-                raise UnknownTensorError(f"{operand.name!r} belongs to another graph", operand.name, "add an input for it")
+                raise UnknownTensorError(
+                    f"{operand.name!r} belongs to another graph", operand.name, "add an input for it"
+                )
             return operand
         return self.apply("constant", value=as_number(operand))
 

@@ -17,6 +17,7 @@ from workbench.errors import (
     OperatorLevelError,
     ResultMismatchError,
     UnknownTensorError,
+    UsageError,
     WorkbenchError,
 )
 from workbench.ugraph.nodes import GraphDefinedNode, KernelNode, OpNode
@@ -64,7 +65,9 @@ class KernelGraph(Displayed):
             if name not in tensors:
                 raise UnknownTensorError(f"output {name!r} is not defined", name, f"tensors: {', '.join(tensors)}")
         if not self.output_names:
-            raise UnknownTensorError("the program has no output", self.name or "kernel graph", "name at least one output")
+            raise UnknownTensorError(
+                "the program has no output", self.name or "kernel graph", "name at least one output"
+            )
 
     @staticmethod
     def _define(tensors: dict[str, DeviceTensor], tensor: DeviceTensor) -> None:
@@ -78,7 +81,9 @@ class KernelGraph(Displayed):
             case OpNode():
                 if "kernel" not in node.spec.levels:
                     raise OperatorLevelError(
-                        f"{node.op} cannot stand in a kernel graph", where, f"its levels: {', '.join(sorted(node.spec.levels))}"
+                        f"{node.op} cannot stand in a kernel graph",
+                        where,
+                        f"its levels: {', '.join(sorted(node.spec.levels))}",
                     )
                 shapes = node.spec.infer_shapes(tuple(tensor.shape for tensor in operands), node.attribute_map)
             case GraphDefinedNode():
@@ -166,3 +171,10 @@ def kernel_node_name(node: KernelNode) -> str:
     """Return how messages call a node: what it is and the tensors it makes."""
     what = node.op if isinstance(node, OpNode) else (node.name or "graph-defined operator")
     return f"{what} {', '.join(tensor.name for tensor in node.results)}"
+
+
+def expect_kernel_graph(given: object, purpose: str) -> None:
+    """Check that a public function was given a kernel graph. Raises: UsageError naming the purpose and the cure."""
+    if not isinstance(given, KernelGraph):
+        cure = "call a program with its sizes to get its graph" if callable(given) else "trace or load one"
+        raise UsageError(f"a KernelGraph is {purpose}, got {type(given).__name__}; {cure}")

@@ -13,7 +13,7 @@ from workbench.core.tensors import DeviceTensor
 from workbench.errors import ResultMismatchError, UsageError
 from workbench.ops.spec import Opaque, OutsideLax
 from workbench.ugraph.expand import expand_composites
-from workbench.ugraph.kernel_graph import KernelGraph, kernel_node_name
+from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph, kernel_node_name
 from workbench.ugraph.nodes import GraphDefinedNode, KernelNode, OpNode
 
 
@@ -38,6 +38,7 @@ def split_lax(program: KernelGraph, *, max_operators: int | None = None) -> tupl
     common are parts of their own.
     Raises: UsageError for a program that already has block graphs, or `max_operators` below 1.
     """
+    expect_kernel_graph(program, "cut")
     if program.graph_defined:
         raise UsageError(f"{program.name or 'the program'} has block graphs; split_lax cuts programs of operators only")
     if max_operators is not None and max_operators < 1:

@@ -20,6 +20,7 @@ from workbench.ugraph.dataflow import Path
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import (
     Accumulator,
+    DimMap,
     GraphDefinedNode,
     InputIterator,
     OpNode,
@@ -114,6 +115,14 @@ class Rewriter:
         """Return the counts of the n-th graph-defined operator."""
         return Launch(block.grid_dims, block.forloop_range, block.block_dims, block.cluster_dims)
 
+    def imap(self, node: InputIterator, path: Path, number: int) -> DimMap:
+        """Return how the grid of the n-th graph-defined operator splits what an input iterator loads."""
+        return node.imap
+
+    def omap(self, node: OutputSaver, result: int, number: int) -> DimMap:
+        """Return how the grid of the n-th graph-defined operator lays out its r-th result."""
+        return node.omap
+
     def attributes(self, node: OpNode, path: Path) -> dict[str, AttributeValue]:
         """Return the attributes of an operator."""
         return node.attribute_map
@@ -197,13 +206,15 @@ class Rewriter:
         )
         outer, self.names = self.names, FreshNames(block.tiles)
         tiles: dict[str, Value] = {}
+        saved: list[str] = []
         for node in block.nodes:
             read = [tiles[name] for name in node.operands]
             path = (label, *(tensor.name for tensor in node.results[:1]))
             results: list[Value]
             match node:
                 case InputIterator():
-                    made = builder.load(node.operand, imap=node.imap, fmap=node.fmap, name=node.result.name)
+                    imap = self.imap(node, path, number)
+                    made = builder.load(node.operand, imap=imap, fmap=node.fmap, name=node.result.name)
                     results = restate(builder, [made], node.results)
                 case OpNode():
                     results = self.operator(builder, node, read, path)
@@ -215,7 +226,8 @@ class Rewriter:
                 case ThreadNode():
                     results = [self.thread(builder, node, read, path)]
                 case OutputSaver():
-                    builder.save(read[0], omap=node.omap)
+                    builder.save(read[0], omap=self.omap(node, len(saved), number))
+                    saved.append(node.operand)
                     results = []
                 case _:
                     assert_never(node)

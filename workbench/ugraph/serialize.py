@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from workbench.errors import FormatError
+from workbench.errors import FormatError, UsageError
 from workbench.ugraph.json_reader import read_graph
 from workbench.ugraph.json_value import JsonValue, parse_json
 from workbench.ugraph.json_writer import Json, write_graph
-from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 from workbench.ugraph.location import located
 from workbench.ugraph.mirage_import import import_mirage, looks_like_mirage
 
@@ -28,6 +28,8 @@ def load(path: str | os.PathLike[str]) -> list[KernelGraph]:
 
     Raises: FormatError, LegalityError or an operator's error, each one line naming the file and the place in it.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"load takes the path of a file, got {type(path).__name__}; use loads for a text")
     name = os.fspath(path)
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")  # some editors begin a file with a byte order mark
@@ -41,6 +43,8 @@ def load(path: str | os.PathLike[str]) -> list[KernelGraph]:
 
 def loads(text: str) -> list[KernelGraph]:
     """Return the graphs of a JSON text, ours or Mirage's. Raises: as `load`, naming the place in the text."""
+    if not isinstance(text, str):
+        raise UsageError(f"loads takes a JSON text, got {type(text).__name__}; use load for the path of a file")
     document = parse_json(text)
     if looks_like_mirage(document):
         return import_mirage(document)
@@ -59,7 +63,11 @@ def save(path: str | os.PathLike[str], graphs: KernelGraph | Iterable[KernelGrap
 
 def dumps(graphs: KernelGraph | Iterable[KernelGraph]) -> str:
     """Return the JSON text of one or several graphs, every node on a line of its own."""
+    if not isinstance(graphs, Iterable):
+        expect_kernel_graph(graphs, "written")
     listed = [graphs] if isinstance(graphs, KernelGraph) else list(graphs)
+    for graph in listed:
+        expect_kernel_graph(graph, "written")
     return _laid_out({"schema": SCHEMA, "version": VERSION, "graphs": [write_graph(graph) for graph in listed]}, "")
 
 

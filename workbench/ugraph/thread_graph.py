@@ -44,9 +44,7 @@ class ThreadGraph:
             if spec.kind is OpKind.CONTRACTION:
                 contractions += 1
                 if not set(node.operands) <= names:
-                    raise ThreadGraphError(
-                        "a contraction is not a leaf of the tree", where, "start a new node"
-                    )
+                    raise ThreadGraphError("a contraction is not a leaf of the tree", where, "start a new node")
             elif spec.kind not in (OpKind.ELEMENTWISE, OpKind.CONSTANT):
                 raise ThreadGraphError(
                     f"{node.op} is a {spec.kind.value}, which needs other threads' elements",
@@ -55,9 +53,7 @@ class ThreadGraph:
                 )
             for operand in node.operands:
                 if operand not in shapes:
-                    raise UnknownTensorError(
-                        f"operand {operand!r} is not defined before", where, "reorder"
-                    )
+                    raise UnknownTensorError(f"operand {operand!r} is not defined before", where, "reorder")
             inferred = spec.infer_shapes(tuple(shapes[name] for name in node.operands), node.attribute_map)
             if len(node.results) != len(inferred):
                 raise ResultMismatchError(
@@ -76,7 +72,9 @@ class ThreadGraph:
                     raise DuplicateNameError(f"{result.name!r} names two values", result.name, "rename one")
                 shapes[result.name] = result.shape
         if contractions > 1:
-            raise ThreadGraphError(f"{contractions} contractions in one thread graph", self.output, "keep one as the leaf")
+            raise ThreadGraphError(
+                f"{contractions} contractions in one thread graph", self.output, "keep one as the leaf"
+            )
         if self.output not in shapes:
             raise UnknownTensorError(
                 f"output {self.output!r} is not defined", self.output, f"values: {', '.join(shapes)}"

@@ -160,7 +160,9 @@ class TracedProgram:
         if tensors or any(isinstance(size, Value) for size in sizes.values()):
             if not any(isinstance(value, Value) for value in (*tensors, *sizes.values())):
                 call = ", ".join(f"{axis}=..." for axis in self.axes)
-                raise UsageError(f"program {self.name}: sizes are given by name, {self.name}({call}); arrays to evaluate()")
+                raise UsageError(
+                    f"program {self.name}: sizes are given by name, {self.name}({call}); arrays to evaluate()"
+                )
             return self._fn(*tensors, **sizes)
         dtype = sizes.pop("dtype", DType.FLOAT16)
         if not isinstance(dtype, DType | str):

@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.domains.field_pairs import FieldPair, field_pair
 from workbench.errors import FieldError, NotApplicableError, OutsideLaxError, UsageError
-from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 from workbench.ugraph.nodes import Accumulator, OpNode, ThreadNode
 from workbench.ugraph.reinstantiate import joint_reduction
 from workbench.verify.elements import have_equal_forms
@@ -102,6 +102,8 @@ def verify(
     Raises: UsageError for inputs that differ in number or shape, and for an error outside (0, 1).
     Source: Mirage OSDI'25, section 5; the bound is `docs/verification.md`.
     """
+    for graph in (program, candidate):
+        expect_kernel_graph(graph, "compared")
     if not 0 < error < 1:
         raise UsageError(f"error {error} must lie between 0 and 1, both excluded")
     if shapes not in ("auto", "true", "reduced"):

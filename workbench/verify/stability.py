@@ -19,7 +19,7 @@ from workbench.errors import ShapeError, UsageError
 from workbench.interpret.floats import evaluate
 from workbench.interpret.rounded import evaluate_rounded, round_to
 from workbench.ops.spec import Array
-from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 from workbench.verify.hard_inputs import hard_inputs
 
 
@@ -139,6 +139,7 @@ def stability(graph: KernelGraph, *, seed: int = 0, inputs: Given | None = None)
     of different scale and offset; sums that cancel. seed: of the random numbers.
     Raises: ShapeError for inputs that do not fit, UsageError for what is no list of arrays.
     """
+    expect_kernel_graph(graph, "examined")
     given: Iterable[tuple[str, tuple[Array, ...]]]
     if inputs is None:
         given = hard_inputs(graph, seed)
