@@ -15,7 +15,7 @@ GRAPH = wb.trace(lambda X: wb.exp(X), X=(2, 3))
 
 
 @wb.program
-def uncalled(X: "b h", W: "h d") -> Any:  # type: ignore[name-defined, valid-type]  # noqa: F722
+def uncalled(X: "b h", W: "h d") -> Any:  # type: ignore[valid-type]  # noqa: F722
     """A program that was not called with its sizes."""
     return wb.exp(X) @ W
 
