@@ -26,7 +26,7 @@ from workbench.search.plans import AxisParts
 from workbench.search.problem import Problem, split_axes
 from workbench.search.shallow import Shallow
 
-MANY, WIDE = 1500, 6
+MANY, WIDE = 6000, 6
 """Expressions that are met, and terms of a sum in a goal, from which it pays to close the inputs forwards first."""
 
 _MINUS = Fraction(-1)
