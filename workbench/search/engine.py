@@ -28,6 +28,7 @@ from workbench.search.events import (
     Progress,
     Pruned,
     Refused,
+    Said,
     Started,
     ValueKept,
     Verified,
@@ -366,15 +367,5 @@ class _Lazy:
         return abstract_print.to_text(term)
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """A text that is already there."""
-
-    text: str
-
-    def __call__(self) -> str:
-        return self.text
-
-
-def _reason(text: str) -> _Said:
-    return _Said(text)
+def _reason(text: str) -> Said:
+    return Said(text)

@@ -12,6 +12,18 @@ from workbench.search.verdicts import VerdictLike
 from workbench.ugraph.kernel_graph import KernelGraph
 
 Text = Callable[[], str]
+"""Words that are put together when somebody asks for them; a field of this kind does not count in comparisons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A text that is already there."""
+
+    text: str
+
+    def __call__(self) -> str:
+        """Return it."""
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ rms, softmax, a norm), which is offered whole and taken apart.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections import abc
+from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
 from workbench.display import Displayed
@@ -82,6 +83,15 @@ class Space(Displayed):
     def to_json(self) -> dict[str, object]:
         """Return the plain form that records and the command line print."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, plain: abc.Mapping[str, object]) -> Space:
+        """Return the space of a plain form. Raises: UsageError for a name or value that there is not."""
+        known = {field.name for field in fields(cls)}
+        unknown = [name for name in plain if name not in known]
+        if unknown:
+            raise UsageError(f"a space has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})  # type: ignore[arg-type]
 
 
 def known_operators() -> tuple[str, ...]:

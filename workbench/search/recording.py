@@ -1,0 +1,188 @@
+"""Writes a search to a file while it goes by, so that it can be replayed, or continued after an interruption.
+
+A record is a file of JSON lines: a header, then events, graphs, and a mark after each unit of work. Invariant: what was
+told is in the file before it is told, up to what the operating system still holds; a process that is killed loses the
+events of the last moments, which the next run tells again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from io import BufferedWriter
+from pathlib import Path
+
+from workbench.errors import FormatError, UsageError
+from workbench.search.event_lines import SCHEMA_VERSION, LineWriter, dump
+from workbench.search.events import Event
+from workbench.search.replay import Replay
+from workbench.search.space import Space
+from workbench.search.work import Outcome
+from workbench.ugraph.hashes import digest
+from workbench.ugraph.json_writer import write_graph
+from workbench.ugraph.kernel_graph import KernelGraph
+
+FLUSH_S = 0.2
+"""Seconds after which events go to the operating system, if no unit ends before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is searched for, and everything else that decides the events.
+
+    Attributes: program; space; seed; engine; options: further choices by name (pruners, verifier), plain values.
+    """
+
+    program: KernelGraph
+    space: Space
+    seed: int = 0
+    engine: str = "values"
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def header(self) -> dict[str, object]:
+        """Return the first line of a record."""
+        return {
+            "search": SCHEMA_VERSION,
+            "workbench": version(),
+            "engine": self.engine,
+            "seed": self.seed,
+            "program_hash": self.program.hash,
+            "space": self.space.to_json(),
+            "options": dict(self.options),
+            "program": write_graph(self.program),
+        }
+
+    @property
+    def key(self) -> str:
+        """The same for searches that give the same events, 32 hexadecimal digits."""
+        return digest(dump(self.header()))
+
+
+def version() -> str:
+    """Return the version of the workbench (which this module must not import, being part of it)."""
+    return str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", ""))
+
+
+class Recorder:
+    """A `Journal` in a file.
+
+    Attributes: path; past: the record of an interrupted run that is continued, None if there is none; elapsed_s.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], subject: Subject, *, resume: bool = True) -> None:
+        """Open the file. resume: continue what it holds; otherwise a record of a search is replaced.
+
+        Raises: UsageError when it holds something else than this search; OSError.
+        """
+        self.path = Path(path)
+        self.past = self._past(subject, resume=resume)
+        self._file: BufferedWriter
+        if self.past is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("wb")
+            self._file.write(dump(subject.header()).encode() + b"\n")
+            self._lines = LineWriter()
+        else:
+            os.truncate(self.path, self.past.intact_bytes)
+            self._file = self.path.open("ab")
+            self._lines = LineWriter(set(self.past.graph_digests))
+        units = self.past.units if self.past is not None else ()
+        self.elapsed_s = units[-1].elapsed_s if units else 0.0
+        self._done = 0
+        self._flushed = time.perf_counter()
+
+    def _past(self, subject: Subject, *, resume: bool) -> Replay | None:
+        if not self.path.exists() or not self.path.stat().st_size:
+            return None
+        try:
+            past = Replay(self.path)
+        except FormatError as error:
+            raise UsageError(f"{error}; it is left as it is: choose another file") from error
+        if not resume:
+            return None
+        if not is_same(past, subject):
+            raise UsageError(
+                f"{self.path} holds another search ({difference(past, subject)}); choose another file, or delete it"
+            )
+        return past
+
+    # -------------------------------------------------------------------------------------------------------- the past
+    def past_unit(self, name: str) -> tuple[Iterator[Event], Outcome] | None:
+        """Return the events and the outcome of the next unit if the file has all of it. Raises: FormatError."""
+        if self.past is None or self._done >= len(self.past.units):
+            return None
+        mark = self.past.units[self._done]
+        if mark.name != name:
+            raise FormatError(f"{self.path}: unit {mark.name!r} where this version has {name!r}; record it anew")
+        past, start = self.past, self.past.units[self._done - 1].end if self._done else 0
+        self._done += 1
+        return (past[number] for number in range(start, mark.end)), mark.outcome
+
+    def past_events(self, name: str) -> Sequence[Event]:
+        """Return the events that the file has of a unit that was not finished; the one that is asked for first."""
+        if self.past is None or self._done != len(self.past.units):
+            return ()
+        units = self.past.units
+        self._done += 1
+        return self.past[units[-1].end if units else 0 :]
+
+    # ----------------------------------------------------------------------------------------------------- the present
+    def keep(self, event: Event) -> None:
+        """Write an event."""
+        for line in self._lines.lines(event):
+            self._file.write(line.encode() + b"\n")
+        if time.perf_counter() - self._flushed > FLUSH_S:
+            self._flush()
+
+    def end_unit(self, name: str, outcome: Outcome, elapsed_s: float) -> None:
+        """Write the mark of a finished unit."""
+        mark = {"unit": name, "outcome": asdict(outcome), "elapsed_s": round(elapsed_s, 6)}
+        self._file.write(dump(mark).encode() + b"\n")
+        self._flush()
+
+    def close(self, *, finished: bool) -> None:
+        """Write what is still to be written, and close the file."""
+        self._file.close()
+
+    def _flush(self) -> None:
+        self._file.flush()
+        self._flushed = time.perf_counter()
+
+
+def is_same(past: Replay, subject: Subject) -> bool:
+    """Return whether a record is of this search, made by this version."""
+    return not difference(past, subject)
+
+
+def difference(past: Replay, subject: Subject) -> str:
+    """Return in words what distinguishes a record from this search; "" if nothing does."""
+    header = past.header
+    if header.program_hash != subject.program.hash or write_graph(header.program) != write_graph(subject.program):
+        return f"the program is {header.program.name or 'another one'}, {header.program_hash[:8]}"
+    for what, found, wanted in (
+        ("engine", header.engine, subject.engine),
+        ("seed", header.seed, subject.seed),
+        ("space", dict(header.space), subject.space.to_json()),
+        ("options", dict(header.options), dict(subject.options)),
+        ("version", header.workbench, version()),
+    ):
+        if dump(found) != dump(wanted):
+            return f"{what} {dump(found)} instead of {dump(wanted)}"
+    return ""
+
+
+def record(events: Iterable[Event], path: str | os.PathLike[str], subject: Subject) -> Iterator[Event]:
+    """Yield the events, writing each to a file first. Such a record replays; only `search(record=...)` can continue one.
+
+    Raises: UsageError when the file exists and is no record of a search; OSError.
+    """
+    recorder = Recorder(path, subject, resume=False)
+    try:
+        for event in events:
+            recorder.keep(event)
+            yield event
+    finally:
+        recorder.close(finished=True)
