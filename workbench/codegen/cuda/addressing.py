@@ -114,7 +114,9 @@ def _offset_term(text: str, factor: int) -> str:
     return f"(i64){name}" if factor == 1 else f"(i64){name} * {factor}"
 
 
-def tile_address(shape: Shape, strides: Strides, imap: DimMap, fmap: int | None, grid: Shape, iterations: int) -> TileAddress:
+def tile_address(
+    shape: Shape, strides: Strides, imap: DimMap, fmap: int | None, grid: Shape, iterations: int
+) -> TileAddress:
     """Return where the tiles of a tensor lie."""
     starts = [start_of(extent, cuts_of(dim, imap, fmap, grid, iterations)) for dim, extent in enumerate(shape)]
     return TileAddress(tuple(starts), strides)

@@ -41,7 +41,9 @@ def reserved_names() -> frozenset[str]:
     functions = re.findall(r"WB_DEVICE[^;{(=]*?\b(\w+)\s*\(", text)
     types = re.findall(r"(?:struct|class|typedef [\w ]+?)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*[;:{]", text)
     macros = re.findall(r"#define (\w+)", text)
-    return frozenset([*functions, *types, *macros, "wb", "Cache", *KEYWORDS.split(), *LOCALS.split(), *MATH.split(), *HOST.split()])
+    return frozenset(
+        [*functions, *types, *macros, "wb", "Cache", *KEYWORDS.split(), *LOCALS.split(), *MATH.split(), *HOST.split()]
+    )
 
 
 class CNames:
@@ -68,7 +70,9 @@ def c_float(value: Fraction) -> str:
 
     What float32 cannot hold becomes an infinity or, below its subnormals, zero.
     """
-    nearest = np.float32(float(value)) if abs(value) < Fraction(2) ** 1000 else np.float32(np.copysign(np.inf, value > 0))
+    nearest = (
+        np.float32(float(value)) if abs(value) < Fraction(2) ** 1000 else np.float32(np.copysign(np.inf, value > 0))
+    )
     if np.isinf(nearest):
         return "infinity()" if value > 0 else "(-infinity())"
     digits = f"{float(nearest):.9g}"

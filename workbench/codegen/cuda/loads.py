@@ -49,7 +49,9 @@ def copy_lines(copy: Copy) -> list[str]:
     if tile.transposed:
         shape, ragged, strides = shape[::-1], ragged[::-1], strides[::-1]
     rows, columns = shape
-    limits = [str(extent) if split is None else valid_text(split, step) for extent, split in zip(shape, ragged, strict=True)]
+    limits = [
+        str(extent) if split is None else valid_text(split, step) for extent, split in zip(shape, ragged, strict=True)
+    ]
     lead = value.shape[:-2]
     is_ragged = any(split is not None for split in value.ragged)
     offset = address.offset(step=step)
@@ -65,7 +67,9 @@ def copy_lines(copy: Copy) -> list[str]:
     if prod(lead) > 1:
         size = tile.rows * tile.stride * C_BYTES[tile.c_type]
         place = f"{memory} + matrix * {size}"
-        steps = [f"(i64){matrix_index(lead, axis)} * {address.strides[axis]}" for axis in range(len(lead)) if lead[axis] > 1]
+        steps = [
+            f"(i64){matrix_index(lead, axis)} * {address.strides[axis]}" for axis in range(len(lead)) if lead[axis] > 1
+        ]
         source = f"{start} + {' + '.join(steps)}"
     size = copy_bytes(value, tile, address)
     swizzle, c_type = "true" if tile.swizzle else "false", C_TYPES[value.dtype]

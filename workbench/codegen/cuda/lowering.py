@@ -139,7 +139,9 @@ class Lowering:
             place=operand.place, operand=operand, axis=axis, folding=folding,
         )  # fmt: skip
 
-    def contracted(self, pairs: tuple[tuple[TileValue, TileValue], ...], shape: Shape, ragged: Ragged, label: str) -> TileValue:
+    def contracted(
+        self, pairs: tuple[tuple[TileValue, TileValue], ...], shape: Shape, ragged: Ragged, label: str
+    ) -> TileValue:
         """Return a sum of matrix products."""
         factors = [value for pair in pairs for value in pair]
         return Contracted(
@@ -147,7 +149,9 @@ class Lowering:
             place=self.place(*factors), pairs=pairs,
         )  # fmt: skip
 
-    def divided_by_count(self, total: TileValue, operand: TileValue, axis: int, iterations: int, label: str) -> TileValue:
+    def divided_by_count(
+        self, total: TileValue, operand: TileValue, axis: int, iterations: int, label: str
+    ) -> TileValue:
         """Return a sum over an axis, and over `iterations`, divided by the number of its elements.
 
         Over iterations that cut the axis raggedly, the elements are those of the block's whole part of the axis.
@@ -315,4 +319,3 @@ class BlockLowering(Lowering):
 def lower_block(block: BlockGraph, results: Sequence[DeviceTensor], names: CNames) -> LoweredBlock:
     """Return a block graph as tile values. Raises: EmitError."""
     return BlockLowering(block, results, names).run()
-

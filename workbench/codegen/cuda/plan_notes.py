@@ -110,8 +110,12 @@ def plan_notes(plan: KernelPlan) -> list[str]:
     ring = f", {plan.stages} stages" if plan.has_ring else ""
     lines = [f"grid {grid}{loop}{cluster}; {plan.threads} threads{ring}, {plan.shared_bytes:,} B of shared memory"]
     for value, tile in plan.staged.items():
-        lines.append(f"{value.label} {list(value.shape)} of {value.tensor.name}: staged in shared memory ({tile.nbytes:,} B)")
-    lines += [f"{value.label} {list(value.shape)} of {value.tensor.name}: read where it is needed" for value in plan.direct]
+        lines.append(
+            f"{value.label} {list(value.shape)} of {value.tensor.name}: staged in shared memory ({tile.nbytes:,} B)"
+        )
+    lines += [
+        f"{value.label} {list(value.shape)} of {value.tensor.name}: read where it is needed" for value in plan.direct
+    ]
     for section in Section:
         for step in plan.steps[section]:
             lines += [f"{section.value}: {line}" for line in step_comment(plan, step)]

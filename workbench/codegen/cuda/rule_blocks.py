@@ -96,8 +96,10 @@ def product_block(node: OpNode, tensors: Mapping[str, DeviceTensor]) -> GraphDef
     left, right, result = (tensors[name] for name in (*node.operands, node.results[0].name))
     merged = [merged_leading(tensor) for tensor in (left, right, result)]
     whole = result.shape[:-2]
-    if len(whole) > 1 and all(tensor is not None for tensor in merged) and all(
-        t.shape[:-2] in (whole, ()) or prod(t.shape[:-2]) == 1 for t in (left, right)
+    if (
+        len(whole) > 1
+        and all(tensor is not None for tensor in merged)
+        and all(t.shape[:-2] in (whole, ()) or prod(t.shape[:-2]) == 1 for t in (left, right))
     ):
         left, right, result = (tensor for tensor in merged if tensor is not None)
     m, n, k = result.shape[-2], result.shape[-1], left.shape[-1]
@@ -138,5 +140,3 @@ def factor_maps(
         else:
             maps.append(at if at >= 0 and factor.shape[at] == result.shape[dim] else None)
     return maps
-
-

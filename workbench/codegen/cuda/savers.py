@@ -35,7 +35,9 @@ def save(writer: StageWriter, sink: SaveSink) -> None:
     out = writer.elements.local(f"{saved.operand.name}_out")
     nest.group.append(f"Vec<float, {width}> {out};")
     nest.element.append(f"{out}.value[e] = {text};")
-    texts = [index.group if position == axis and index.group else index.text for position, index in enumerate(walk.index)]
+    texts = [
+        index.group if position == axis and index.group else index.text for position, index in enumerate(walk.index)
+    ]
     place = offset_text(texts, saved.tensor.strides, shape)
     to = f"{pointer} + {place}" if place != "0" else pointer
     lines = [f"register_to_global({to}, rounded<{c_type}>({out}));"]

@@ -50,7 +50,12 @@ def access_of(plan: KernelPlan, step: Step) -> Access:
     if isinstance(step, ProductStep):
         tiles = [operand.tile for pair in step.operands for operand in pair if operand.tile is not None]
         written = plan.shared.get(step.value) if step.kept is None else None
-        read = [tile for stage in step.prologues for leaf in leaves(stage.roots) if (tile := tile_read(plan, leaf)) is not None]
+        read = [
+            tile
+            for stage in step.prologues
+            for leaf in leaves(stage.roots)
+            if (tile := tile_read(plan, leaf)) is not None
+        ]
         return Access(id(step), (*tiles, *read), (written,) if written is not None else ())
     reads = [tile for leaf in leaves(step.roots) if (tile := tile_read(plan, leaf)) is not None]
     writes: list[SharedTile] = []
@@ -167,7 +172,10 @@ def place(plan: KernelPlan) -> int:
 def overlaps(some: list[SharedTile], others: tuple[SharedTile, ...]) -> bool:
     """Return True when a tile of one list shares bytes with one of the other."""
     return any(
-        a.offset is not None and b.offset is not None and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+        a.offset is not None
+        and b.offset is not None
+        and a.offset < b.offset + b.nbytes
+        and b.offset < a.offset + a.nbytes
         for a in some
         for b in others
     )

@@ -141,4 +141,3 @@ class StageWriter:
 def stage_lines(plan: KernelPlan, places: Places, stage: Stage) -> list[str]:
     """Return the statements of a stage."""
     return StageWriter(plan, places, stage).text()
-

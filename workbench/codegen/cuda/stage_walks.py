@@ -251,7 +251,9 @@ class WalkChooser:
         if not all(is_aligned(root, leaf) for root in stage.roots):
             return False
         if registers.by_row:
-            return registers.key == walk.row_key and padded(leaf.shape, len(stage.space)) == row_shape(stage.space, walk)
+            return registers.key == walk.row_key and padded(leaf.shape, len(stage.space)) == row_shape(
+                stage.space, walk
+            )
         return registers.key == walk.element_key and leaf.shape == stage.space
 
     @staticmethod
@@ -294,4 +296,3 @@ def padded(shape: Shape, rank: int) -> Shape:
 def row_shape(space: Shape, walk: Walk) -> Shape:
     """Return the space with extent 1 along the walk's inner axis."""
     return tuple(1 if axis == walk.inner else extent for axis, extent in enumerate(space))
-

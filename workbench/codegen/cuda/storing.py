@@ -53,7 +53,9 @@ def store(writer: StageWriter, sink: StoreSink) -> None:
 def hand_over(writer: StageWriter, sink: HandOverSink) -> None:
     """Leave the value where the fragments of the product before it lie."""
     writer.before.append(f"float {sink.variable}{writer.walk.element_dims};")
-    writer.nest.element.append(f"{sink.variable}{writer.walk.element_slot} = {writer.guarded(writer.term(sink.value))};")
+    writer.nest.element.append(
+        f"{sink.variable}{writer.walk.element_slot} = {writer.guarded(writer.term(sink.value))};"
+    )
 
 
 def replace_fragment(writer: StageWriter, sink: StoreSink) -> None:

@@ -33,7 +33,8 @@ def is_plain(view: Viewed) -> bool:
 def has_plain_views(roots: tuple[TileValue, ...]) -> bool:
     """Return True when the roots read everything at the walk's own index, stretched or with unit axes at most."""
     return all(
-        not isinstance(value, Joined) and (not isinstance(value, Viewed) or is_plain(value)) for value in lazy_values(roots)
+        not isinstance(value, Joined) and (not isinstance(value, Viewed) or is_plain(value))
+        for value in lazy_values(roots)
     )
 
 

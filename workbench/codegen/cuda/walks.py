@@ -189,13 +189,17 @@ class RowsWalk(Walk):
         start = self.worker if self.group_size == 1 else f"{self.worker} / {self.group_size}"
         is_static = self.has_slots or bool(nest.row_always)
         if not is_static and self.row_count > 1:
-            looped = loop(f"int row = {start}; row < {self.rows}; row += {self.row_step}", [*nest.row_first, *body], unroll=False)
+            looped = loop(
+                f"int row = {start}; row < {self.rows}; row += {self.row_step}", [*nest.row_first, *body], unroll=False
+            )
             return ["{", *indented([*nest.outside, *looped]), "}"]
         row = f"const int row = {start if self.row_count == 1 else f'rr * {self.row_step} + {start}'};"
         guarded = self._guarded(body, f"row < {self.rows}", self.rows % self.row_step != 0)
         inside = [row, *nest.row_first, *guarded, *nest.row_always]
         if self.row_count > 1:
-            inside = loop(f"int rr = 0; rr < {self.row_count}; rr++", inside, unroll=self.has_slots or self.row_count <= 4)
+            inside = loop(
+                f"int rr = 0; rr < {self.row_count}; rr++", inside, unroll=self.has_slots or self.row_count <= 4
+            )
         return ["{", *indented([*nest.outside, *inside]), "}"]
 
     @staticmethod
@@ -222,7 +226,9 @@ class RowsWalk(Walk):
         if self.has_slots:
             place = f"cc * {step}" if start == "0" else f"cc * {step} + {scaled}"
             guarded = self._guarded(body, f"col < {self.columns}", self.columns % step != 0)
-            return loop(f"int cc = 0; cc < {self.chunk_count}; cc++", [f"const int col = {place};", *guarded], unroll=True)
+            return loop(
+                f"int cc = 0; cc < {self.chunk_count}; cc++", [f"const int col = {place};", *guarded], unroll=True
+            )
         return loop(f"int col = {scaled}; col < {self.columns}; col += {step}", body, unroll=min(4, self.chunk_count))
 
 
@@ -268,7 +274,9 @@ class ProductLayout:
     @property
     def row_text(self) -> str:
         """C text of the warp's place along the rows."""
-        return "0" if self.warp_rows == 1 else "warp" if self.used_warps == self.warp_rows else f"warp % {self.warp_rows}"
+        return (
+            "0" if self.warp_rows == 1 else "warp" if self.used_warps == self.warp_rows else f"warp % {self.warp_rows}"
+        )
 
     @property
     def column_text(self) -> str:
@@ -379,7 +387,6 @@ class FragmentWalk(Walk):
         if layout.matrices > 1:
             body = loop(f"int matrix = 0; matrix < {layout.matrices}; matrix++", body, unroll=True)
         return ["{", *indented([*nest.outside, *layout.guarded(body)]), "}"]
-
 
 
 class OperandWalk(FragmentWalk):
