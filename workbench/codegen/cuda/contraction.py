@@ -98,29 +98,40 @@ def unscaled_lines(step: ProductStep) -> list[str]:
     return lines
 
 
-def pair_lines(
-    step: ProductStep, left: Operand, right: Operand, depth_steps: int, prologue: Prologue
-) -> list[str]:
+def pair_lines(step: ProductStep, left: Operand, right: Operand, depth_steps: int, prologue: Prologue) -> list[str]:
     """Return the loops of one pair of factors over this warp's depth; `depth_steps`: its steps."""
     layout, lead = step.layout, step.value.shape[:-2]
     split = step.c_type == "float"
     low = tile_base(layout.depth_text, depth_steps, layout.depth_step, "low")
     lines = [f"const int depth = {low};"]
     a_tiles, b_tiles = layout.row_tiles, layout.column_tiles // 2
+    is_odd = layout.column_tiles % 2 == 1
     lines.append(f"u32 left[{a_tiles}][4]{f', left_low[{a_tiles}][4]' if split else ''};")
     row = tile_base(layout.row_text, layout.row_tiles, 16, "mt")
     load_left = [left_load(step, left, matrix_row(left.value, left.tile, lead), row)]
     if left.prologue is not None:
         load_left += prologue(left.prologue, left.value, "left[mt]" if a_tiles > 1 else "left[0]")
     lines += loop(f"int mt = 0; mt < {a_tiles}; mt++", load_left, unroll=True) if a_tiles > 1 else load_left
-    column = tile_base(layout.column_text, b_tiles, 16, "nt")
     base = matrix_row(right.value, right.tile, lead)
-    inner = [f"u32 right[4]{', right_low[4]' if split else ''};", right_load(step, right, base, column)]
     batch = "[matrix]" if layout.matrices > 1 else ""
-    products = [mma_line(step, left, right, f"{step.variable}{batch}", half) for half in (0, 1)]
-    inner += loop(f"int mt = 0; mt < {a_tiles}; mt++", products, unroll=True) if a_tiles > 1 else products
-    across = loop(f"int nt = 0; nt < {b_tiles}; nt++", inner, unroll=True)
-    lines += across if b_tiles > 1 else ["{", *indented(inner), "}"]
+    first = tile_base(layout.column_text, layout.column_tiles, 8, "0")
+
+    def across(column: str, tiles: tuple[str, ...]) -> list[str]:
+        size = 2 * len(tiles)
+        inner = [f"u32 right[{size}]{f', right_low[{size}]' if split else ''};"]
+        inner.append(right_load(step, right, base, column, is_pair=len(tiles) == 2))
+        products = [mma_line(step, left, right, f"{step.variable}{batch}", tile, n) for n, tile in enumerate(tiles)]
+        return inner + (loop(f"int mt = 0; mt < {a_tiles}; mt++", products, unroll=True) if a_tiles > 1 else products)
+
+    if b_tiles > 1:
+        column = tile_base(layout.column_text, b_tiles, 16, "nt") if not is_odd else plus(first, "nt * 16")
+        pair = across(column, ("2 * nt", "2 * nt + 1"))
+        lines += loop(f"int nt = 0; nt < {b_tiles}; nt++", pair, unroll=True)
+    elif b_tiles == 1:
+        lines += ["{", *indented(across(first, ("0", "1"))), "}"]
+    if is_odd:  # the last 8 columns of the warp
+        last = layout.column_tiles - 1
+        lines += ["{", *indented(across(plus(first, str(last * 8)), (str(last),))), "}"]
     unroll: bool | int = True if depth_steps <= FULL_UNROLL else 4
     return loop(f"int low = 0; low < {depth_steps}; low++", lines, unroll=unroll)
 
@@ -155,34 +166,37 @@ def left_load(step: ProductStep, left: Operand, base: str, row: str) -> str:
         source = f"{left.registers}{batch}[{'mt' if step.layout.row_tiles > 1 else '0'}]"
         return f"accumulators_to_a<{step.c_type}>({fragment}, {source}[2 * low], {source}[2 * low + 1]);"
     is_kept_by_depth = left.is_transposed != left.tile.transposed
-    tile = left.tile.variable
+    tile, is_short = left.tile.variable, left.tile.rows < step.layout.rows
     if step.c_type == "float":
         low = fragment.replace("left", "left_low")
-        flag = "true" if is_kept_by_depth else "false"
+        flag = "true" if is_kept_by_depth else f"false{f', {left.tile.kept_rows}' if is_short else ''}"
         return f"load_a_split<{flag}>({fragment}, {low}, {tile}, {base or '0'}, {row}, depth);"
     if is_kept_by_depth:
         return f"load_a_transposed({fragment}, {tile}, {row}, {plus(base, 'depth')});"
+    if is_short:
+        return f"load_a_rows<{left.tile.kept_rows}>({fragment}, {tile}, {base or '0'}, {row}, depth);"
     return f"load_a({fragment}, {tile}, {plus(base, row)}, depth);"
 
 
-def right_load(step: ProductStep, right: Operand, base: str, column: str) -> str:
-    """Return the statement that brings 16 columns of the right factor into registers."""
+def right_load(step: ProductStep, right: Operand, base: str, column: str, *, is_pair: bool) -> str:
+    """Return the statement that brings 16 columns of the right factor, or 8, into registers."""
     assert right.tile is not None
     is_kept_by_depth = right.is_transposed == right.tile.transposed
-    tile = right.tile.variable
+    tile, is_short = right.tile.variable, right.tile.rows < step.layout.columns
+    load = "load_b_pair" if is_pair else "load_b"
     if step.c_type == "float":
-        flag = "false" if is_kept_by_depth else "true"
-        return f"load_b_pair_split<{flag}>(right, right_low, {tile}, {base or '0'}, depth, {column});"
+        flag = "false" if is_kept_by_depth else f"true{f', {right.tile.kept_rows}' if is_short else ''}"
+        return f"{load}_split<{flag}>(right, right_low, {tile}, {base or '0'}, depth, {column});"
     if is_kept_by_depth:
-        return f"load_b_pair(right, {tile}, {plus(base, 'depth')}, {column});"
-    return f"load_b_pair_transposed(right, {tile}, depth, {plus(base, column)});"
+        return f"{load}(right, {tile}, {plus(base, 'depth')}, {column});"
+    if is_short:
+        return f"{load}_rows<{right.tile.kept_rows}>(right, {tile}, {base or '0'}, depth, {column});"
+    return f"{load}_transposed(right, {tile}, depth, {plus(base, column)});"
 
 
-def mma_line(step: ProductStep, left: Operand, right: Operand, variable: str, half: int) -> str:
-    """Return the statement that adds one 16 x 8 product."""
-    layout = step.layout
-    rows = "mt" if layout.row_tiles > 1 else "0"
-    column = ("2 * nt" if half == 0 else "2 * nt + 1") if layout.column_tiles > 2 else str(half)
+def mma_line(step: ProductStep, left: Operand, right: Operand, variable: str, column: str, half: int) -> str:
+    """Return the statement that adds one 16 x 8 product, to tile `column`, of half `half` of what was loaded."""
+    rows = "mt" if step.layout.row_tiles > 1 else "0"
     place, b = f"{variable}[{rows}][{column}]", "right" if half == 0 else "right + 2"
     if step.c_type != "float":
         return f"mma<{step.c_type}>({place}, left[{rows}], {b});"
@@ -216,5 +230,3 @@ def store_fragments(layout: ProductLayout, variable: str, tile: SharedTile) -> l
 def zeroed(variable: str, dims: str) -> str:
     """Return the definition of an array of zeros."""
     return f"float {variable}{dims} = {{}};"
-
-

@@ -55,7 +55,9 @@ def scalar_text(op: str, operands: Sequence[str], attributes: dict[str, object],
     """Return the C expression of one element of an operator. Raises: MissingRuleError when it has none."""
     template = (FAST.get(op) if fast else None) or EXACT.get(op)
     spec = operator(op)
-    numbers = {name: c_float(Fraction(value)) for name, value in attributes.items() if isinstance(value, int | Fraction)}
+    numbers = {
+        name: c_float(Fraction(value)) for name, value in attributes.items() if isinstance(value, int | Fraction)
+    }
     if template is None:
         given = {name: value for name, value in attributes.items() if isinstance(value, int | Fraction | str | tuple)}
         template = spec.scalar_c if isinstance(spec.scalar_c, str) else None
@@ -233,7 +235,9 @@ class Elements:
             slot = self._slot(registers, value, index)
             if slot is not None:
                 level = Level.ROW if registers.by_row else Level.ROW if self.walk.rows_only else Level.ELEMENT
-                return Term(f"{registers.variable}{slot}", max(level, self.flat_level) if self.flat is not None else level)
+                return Term(
+                    f"{registers.variable}{slot}", max(level, self.flat_level) if self.flat is not None else level
+                )
         tile = self.places.tile_of(value)
         return None if tile is None else self._shared(value, tile, index)
 
@@ -248,7 +252,7 @@ class Elements:
         return slot if same_index(index, broadcast(wanted, value.shape)) else None
 
     def _shared(self, value: TileValue, tile: SharedTile, index: Sequence[Index]) -> Term:
-        row, column = tile.row_and_column(index)
+        row, column = tile.row_and_column(tile.readable(index))
         level, width = max(row.level, column.level), self._shared_width(tile, row, column)
         if width > 1:
             return self._shared_group(value, tile, row, column, width)
@@ -280,8 +284,10 @@ class Elements:
             place = shifted(row, number * tile.slice_rows)
             at = f"{tile.variable}.at({bare(place.text)}, {column.group})"
             names.append(self.local(f"{value.name}_group"))
-            read = f"cluster_{tile.folding}<{tile.cluster}, {width}>({at})" if tile.cluster > 1 else (
-                f"shared_to_register<{width}>({at})"
+            read = (
+                f"cluster_{tile.folding}<{tile.cluster}, {width}>({at})"
+                if tile.cluster > 1
+                else (f"shared_to_register<{width}>({at})")
             )
             self.emit(f"const Vec<{tile.c_type}, {width}> {names[-1]} = {read};", Level.GROUP)
         parts = [f"{name}.value[e]" for name in names]

@@ -59,6 +59,23 @@ WB_DEVICE float shrinkage(float now, float before) {
   return steps > 126u ? 0.0f : bits_to_f32((127u - steps) << 23);
 }
 
+// ---------------------------------------------------------------- operands with fewer rows than tensor cores read (warp)
+// As load_a, load_b_pair_transposed and load_b_transposed of the matrix of ROWS rows from row `base` on: its last row stands
+// for those beyond, whose results nobody reads.
+static constexpr int EVERY_ROW = 1 << 30;
+template <int ROWS, class Tile> WB_DEVICE void load_a_rows(u32* a, Tile tile, int base, int m, int k) {
+  const int l = lane_index();
+  ldmatrix_x4(a, tile.at(base + lesser(m + l % 16, ROWS - 1), k + l / 16 * Tile::CHUNK));
+}
+template <int ROWS, class Tile> WB_DEVICE void load_b_pair_rows(u32* b, Tile tile, int base, int k, int n) {
+  const int l = lane_index();
+  ldmatrix_x4(b, tile.at(base + lesser(n + l % 8 + l / 16 * 8, ROWS - 1), k + l / 8 % 2 * Tile::CHUNK));
+}
+template <int ROWS, class Tile> WB_DEVICE void load_b_rows(u32* b, Tile tile, int base, int k, int n) {
+  const int l = lane_index();
+  ldmatrix_x2(b, tile.at(base + lesser(n + l % 8, ROWS - 1), k + l / 8 % 2 * Tile::CHUNK));
+}
+
 // ---------------------------------------------------------------- products of float32 operands (warp)
 // A float is the sum of two tf32 numbers to 2^-22 of it; three products of them (the fourth is below that) give float32
 // accuracy. 16-bit elements are tf32 numbers themselves. The layout of fragments is that of mma_m16n8k8_tf32.
@@ -68,24 +85,31 @@ template <class Tile> WB_DEVICE void split_element(u32& high, u32& low, Tile til
   low = is_same<typename Tile::T, float> ? to_tf32(x - bits_to_f32(high)) : 0u;
 }
 // Rows m .. m + 15 and depth k .. k + 7 of a tile kept as [m][k], from row `base` on; TRANSPOSED: kept as [k][m].
-template <bool TRANSPOSED, class Tile> WB_DEVICE void load_a_split(u32* high, u32* low, Tile tile, int base, int m, int k) {
+// Here and below only the first ROWS rows from `base` on are kept, and the last stands for those beyond.
+template <bool TRANSPOSED, int ROWS = EVERY_ROW, class Tile> WB_DEVICE void load_a_split(u32* high, u32* low, Tile tile, int base, int m, int k) {
   const int l = lane_index();
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     const int row = m + l / 4 + 8 * (i % 2), depth = k + l % 4 + 4 * (i / 2);
     if constexpr (TRANSPOSED) split_element(high[i], low[i], tile, base + depth, row);
-    else split_element(high[i], low[i], tile, base + row, depth);
+    else split_element(high[i], low[i], tile, base + lesser(row, ROWS - 1), depth);
   }
 }
 // Columns n .. n + 15 (two fragments) and depth k .. k + 7 of a tile kept as [k][n]; TRANSPOSED: kept as [n][k].
-template <bool TRANSPOSED, class Tile> WB_DEVICE void load_b_pair_split(u32* high, u32* low, Tile tile, int base, int k, int n) {
+template <bool TRANSPOSED, int ROWS = EVERY_ROW, int COUNT = 4, class Tile>
+WB_DEVICE void load_b_pair_split(u32* high, u32* low, Tile tile, int base, int k, int n) {
   const int l = lane_index();
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < COUNT; i++) {
     const int col = n + l / 4 + 8 * (i / 2), depth = k + l % 4 + 4 * (i % 2);
-    if constexpr (TRANSPOSED) split_element(high[i], low[i], tile, base + col, depth);
+    if constexpr (TRANSPOSED) split_element(high[i], low[i], tile, base + lesser(col, ROWS - 1), depth);
     else split_element(high[i], low[i], tile, base + depth, col);
   }
+}
+// One fragment, columns n .. n + 7.
+template <bool TRANSPOSED, int ROWS = EVERY_ROW, class Tile>
+WB_DEVICE void load_b_split(u32* high, u32* low, Tile tile, int base, int k, int n) {
+  load_b_pair_split<TRANSPOSED, ROWS, 2>(high, low, tile, base, k, n);
 }
 // d += (a_high + a_low)(b_high + b_low); LEFT (RIGHT) false: that operand has no low part.
 template <bool LEFT, bool RIGHT> WB_DEVICE void mma_split(float* d, const u32* a_high, const u32* a_low, const u32* b_high, const u32* b_low) {

@@ -27,13 +27,17 @@ def divisors(number: int, most: int) -> list[int]:
 class ProductShape:
     """Extents of a product in tensor-core tiles.
 
-    Attributes: matrices; rows, columns: tiles of 16 rows, pairs of tiles of 8 columns; depths: steps of each pair's depth.
+    Attributes: matrices; rows, columns: tiles of 16 rows, and of 16 columns, or of 8 where an odd number of those is
+    enough and `is_narrow` allows it; column_tiles: of 8 columns in one of `columns`; depths: steps of each pair's depth.
     """
 
-    def __init__(self, matrices: int, rows: int, columns: int, depths: tuple[int, ...], c_type: str) -> None:
+    def __init__(
+        self, matrices: int, rows: int, columns: int, depths: tuple[int, ...], c_type: str, *, is_narrow: bool = False
+    ) -> None:
         self.matrices = matrices
         self.depth_step = 8 if c_type == "float" else 16
-        self.rows, self.columns = rounded_up(rows, 16) // 16, rounded_up(columns, 16) // 16
+        self.column_tiles = 1 if is_narrow and rounded_up(columns, 8) % 16 else 2
+        self.rows, self.columns = rounded_up(rows, 16) // 16, -(-columns // (8 * self.column_tiles))
         self.depths = tuple(rounded_up(depth, 16) // self.depth_step for depth in depths)
 
     def layout(self, warps: WarpLayout, block_warps: int) -> ProductLayout:
@@ -41,7 +45,7 @@ class ProductShape:
         return ProductLayout(
             matrices=self.matrices,
             row_tiles=self.rows // warps.rows,
-            column_tiles=2 * self.columns // warps.columns,
+            column_tiles=self.column_tiles * self.columns // warps.columns,
             depth_steps=self.depths[0] // warps.depth,
             depth_step=self.depth_step,
             warp_rows=warps.rows,
@@ -70,11 +74,11 @@ class ProductShape:
 
     def accumulators(self, warps: WarpLayout) -> int:
         """Return the floats a thread holds."""
-        return 8 * self.matrices * (self.rows // warps.rows) * (self.columns // warps.columns)
+        return 4 * self.matrices * (self.rows // warps.rows) * self.column_tiles * (self.columns // warps.columns)
 
     def work(self, warps: WarpLayout, iterations: int) -> float:
         """Return the instructions of one warp, loads counted double, and its share of adding up slices after the loop."""
-        rows, columns = self.rows // warps.rows, self.columns // warps.columns
+        rows, columns = self.rows // warps.rows, self.columns // warps.columns * self.column_tiles / 2
         steps = sum(self.depths) / warps.depth
         inner = self.matrices * steps * (2 * rows + 2 * columns + 2 * rows * columns)
         slices = 16 * self.matrices * rows * columns * (warps.depth - 1) / max(iterations, 1)

@@ -22,6 +22,7 @@ from workbench.codegen.cuda.layouts import (
     fragment_layout,
 )
 from workbench.codegen.cuda.lowering import LoweredBlock
+from workbench.codegen.cuda.operand_tiles import trim_operands
 from workbench.codegen.cuda.prologues import fuse_prologues
 from workbench.codegen.cuda.schedule import Schedule, WarpLayout
 from workbench.codegen.cuda.stage_walks import WalkChooser, only_saves
@@ -161,6 +162,7 @@ class Planner:
             self.place_sink(Section.AFTER, tile.shape, tile.ragged, None, SaveSink(saved, number))
         self.place_inputs()
         fuse_prologues(self.result)
+        trim_operands(self.result)
         WalkChooser(self.result).choose()
         return self.result
 
@@ -235,9 +237,13 @@ class Planner:
         return reader if reader.kind in (Keeping.SUM, Keeping.RESCALE) else None
 
     def product_shape(self, value: Contracted, c_type: str) -> ProductShape:
-        """Return the extents of a product in tensor-core tiles."""
+        """Return the extents of a product in tensor-core tiles; one that feeds another has whole steps of its depth."""
         depths = tuple(left.shape[-1] for left, _ in value.pairs)
-        return ProductShape(prod(value.shape[:-2]), value.shape[-2], value.shape[-1], depths, c_type)
+        products = [other for other in self.order if isinstance(other, Contracted)]
+        feeds = any(value in leaves((left,)) for other in products for left, _ in other.pairs)
+        return ProductShape(
+            prod(value.shape[:-2]), value.shape[-2], value.shape[-1], depths, c_type, is_narrow=not feeds
+        )
 
     def choose_layouts(self) -> None:
         """Decide in which type tensor cores multiply, and how warps share each product.
@@ -297,7 +303,11 @@ class Planner:
     def check_registers(self) -> None:
         """Raises: EmitError when a thread would hold too many accumulators at a time."""
         for section in Section:
-            here = [value for value in self.order if isinstance(value, Contracted) and self.result.sections[value] is section]
+            here = [
+                value
+                for value in self.order
+                if isinstance(value, Contracted) and self.result.sections[value] is section
+            ]
             kept = sum(self.layouts[value].accumulators for value in here if self.kept_by(value) is not None)
             others = [self.layouts[value].accumulators for value in here if self.kept_by(value) is None]
             held = kept + max(others, default=0)
@@ -402,7 +412,11 @@ class Planner:
         operand = value.operand
         if isinstance(operand, Contracted) and self.kept_by(operand) is value:
             pass  # its product step adds to it
-        elif isinstance(operand, Folded) and self.sole_reader(operand) is value and self.folds_while_keeping(value, operand):
+        elif (
+            isinstance(operand, Folded)
+            and self.sole_reader(operand) is value
+            and self.folds_while_keeping(value, operand)
+        ):
             inner = operand.operand
             self.place_sink(Section.LOOP, inner.shape, inner.ragged, operand.axis, FoldSink(operand, value))
         else:
@@ -423,7 +437,9 @@ class Planner:
             pairs.append((first, self.operand(right, c_type, section)))
         kept = self.kept_by(value)
         if kept is not None and kept.rescale is not None:
-            stage = Stage(section=section, space=value.shape, ragged=value.ragged, inner=None, sinks=[RescaleSink(kept)])
+            stage = Stage(
+                section=section, space=value.shape, ragged=value.ragged, inner=None, sinks=[RescaleSink(kept)]
+            )
             self.result.steps[section].append(stage)
         name = kept.name if kept is not None else value.name
         step = ProductStep(
@@ -500,7 +516,5 @@ def make_plan(
     lowered: LoweredBlock, schedule: Schedule, names: CNames, threads: int, cluster: int, *, spread: int = 1
 ) -> KernelPlan:
     """Return the plan of a kernel. Raises: EmitError."""
-    plan = KernelPlan(
-        lowered=lowered, schedule=schedule, names=names, threads=threads, cluster=cluster, spread=spread
-    )
+    plan = KernelPlan(lowered=lowered, schedule=schedule, names=names, threads=threads, cluster=cluster, spread=spread)
     return Planner(plan).plan()

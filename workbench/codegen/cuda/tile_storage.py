@@ -102,6 +102,20 @@ class SharedTile:
             row, column = column, row
         return flattened([*lead, row], [*self.shape[:-2], self.rows]), column
 
+    def readable(self, index: Sequence[Index]) -> list[Index]:
+        """Return an index whose last two parts stay inside the tile; fragments may reach beyond its padding."""
+        found = list(index)
+        padded = (self.columns, self.rows) if self.transposed else (self.rows, self.columns)
+        for axis, extent, kept in zip((-2, -1), padded, matrix_extents(self.shape), strict=True):
+            if len(found) >= -axis and found[axis].bound > extent:
+                found[axis] = Index(f"lesser({found[axis].text}, {kept - 1})", found[axis].level, kept)
+        return found
+
+    @property
+    def kept_rows(self) -> int:
+        """Rows of one matrix that hold elements."""
+        return matrix_extents(self.shape)[1 if self.transposed else 0]
+
     @property
     def contiguous_axis(self) -> int:
         """The axis of the tile (from the end) along which elements are consecutive."""
