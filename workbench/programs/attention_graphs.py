@@ -96,10 +96,11 @@ def _split_kernels(instance: Instance, tiles: Tiles, splits: int, prepare: Prepa
 
 
 def _combine(kernel: KernelBuilder, instance: Instance, partial: tuple[Value, ...]) -> None:
-    """Add the kernel that sums products and weights over the splits and divides; few rows a block keep it in memory."""
+    """Add the kernel that sums products and weights over the splits and divides; few rows a block fill the GPU."""
     products, sums = partial
     row_bytes = 4 * (products.shape[-1] + sums.shape[-1] + 2 * instance["head_dim"] + 1)
-    rows = max(1, min(16, 128 * 1024 // row_bytes))
+    busy = products.shape[0] * instance["rows"] // (2 * MULTIPROCESSORS)
+    rows = max(1, min(16, busy, 128 * 1024 // row_bytes))
     block = kernel.block(products, sums, grid=(products.shape[0], parts(instance["rows"], rows)))
     product, total = block.load(products, imap=(0, 1)), block.load(sums, imap=(0, 1))
     block.save(sum_to_columns(product, instance["head_dim"]) / value.sum(total), omap=(0, 1))

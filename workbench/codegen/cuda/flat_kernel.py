@@ -40,7 +40,9 @@ def flat_kernel(
     schedule: Schedule,
 ) -> KernelSource:
     """Return a flat unit as a kernel. Raises: EmitError for float64."""
-    return flat_source(unit.operators, [tensors[n] for n in inputs], [tensors[n] for n in results], constants, name, schedule)
+    return flat_source(
+        unit.operators, [tensors[n] for n in inputs], [tensors[n] for n in results], constants, name, schedule
+    )
 
 
 def flat_source(
@@ -73,7 +75,9 @@ def flat_source(
     for node in nodes:
         for operand in node.operands:
             if operand not in values:
-                (values[operand],) = low.operator("constant", [], constants[operand].attribute_map, constants[operand].results)
+                (values[operand],) = low.operator(
+                    "constant", [], constants[operand].attribute_map, constants[operand].results
+                )
         made = low.operator(node.op, [values[operand] for operand in node.operands], node.attribute_map, node.results)
         values.update(zip((tensor.name for tensor in node.results), made, strict=True))
     saved = tuple(Saved(values[tensor.name], (None, None, None), tensor) for tensor in results)
@@ -86,7 +90,9 @@ def flat_source(
     fast = settled_fast_math(schedule, parameters)
     body = KernelWriter(plan, kernel_name, parameters, fast).body()
     launch = LaunchShape(kernel=kernel_name, grid=(blocks, 1, 1), threads=THREADS, shared_bytes=plan.shared_bytes)
-    settled = Schedule(threads=THREADS, cluster=1, fast_math=fast, programmatic=schedule.programmatic)
+    settled = Schedule(
+        threads=THREADS, cluster=1, fast_math=fast, programmatic=bool(schedule.programmatic), releases=schedule.releases
+    )  # fmt: skip
     return KernelSource(
         name=kernel_name, body=body, launch=launch, parameters=parameters, schedule=settled,
         notes=tuple(plan_notes(plan)), products=0,

@@ -153,7 +153,8 @@ class KernelWriter:
             lines += scale_start(step) if step.scale else []
         c_type = step.c_type
         lines += product_lines(
-            step, lambda stage, value, fragment: StageWriter(self.plan, self, stage).operand_text(value, c_type, fragment)
+            step,
+            lambda stage, value, fragment: StageWriter(self.plan, self, stage).operand_text(value, c_type, fragment),
         )
         if step.kept is None and step.scale:
             lines += unscaled_lines(step)
@@ -328,22 +329,24 @@ class KernelWriter:
         if any(tile.cluster > 1 for tile in plan.shared.values()):
             lines += ["cluster_barrier();  // no block ends while others read its shared memory"]
         head = self.coordinates("\n".join(lines))
+        if plan.schedule.releases:
+            head.append("grid_dependency_launch();")
         if plan.schedule.programmatic:
             head.append("grid_dependency_wait();")
-            lines.append("grid_dependency_launch();")
         memory = ["WB_DYNAMIC_SHARED(memory);"] if plan.shared_bytes else []
         cluster = f" WB_CLUSTER({plan.cluster}, 1, 1)" if plan.cluster > 1 else ""
-        arguments = ", ".join(self.parameter_text(parameter) for parameter in self.parameters)
+        restrict = "" if plan.schedule.programmatic else " __restrict__"  # it would allow reads before the wait
+        arguments = ", ".join(self.parameter_text(parameter, restrict) for parameter in self.parameters)
         bounds = f"__launch_bounds__({plan.threads}, {resident_blocks(plan)})"
         signature = f'extern "C" __global__ void {bounds}{cluster}\n    {self.name}({arguments}) {{'
         comments = "\n".join(f"// {line}" for line in plan_notes(plan))
         return f"{comments}\n{signature}\n" + "\n".join(indented([*memory, *head, "", *lines])).rstrip() + "\n}\n"
 
     @staticmethod
-    def parameter_text(parameter: KernelParameter) -> str:
+    def parameter_text(parameter: KernelParameter, restrict: str = " __restrict__") -> str:
         """Return the declaration of a parameter."""
         const = "" if parameter.is_output else "const "
-        return f"{const}{C_TYPES[parameter.dtype]}* __restrict__ {parameter.name}"
+        return f"{const}{C_TYPES[parameter.dtype]}*{restrict} {parameter.name}"
 
 
 def lower_with_parameters(node: GraphDefinedNode, names: CNames) -> tuple[LoweredBlock, tuple[KernelParameter, ...]]:
@@ -366,10 +369,13 @@ def resident_blocks(plan: KernelPlan) -> int:
 
 
 def settled_fast_math(schedule: Schedule, parameters: tuple[KernelParameter, ...]) -> bool:
-    """Return whether approximate instructions are used: as the schedule says, else where all arrays have 16 bits."""
+    """Return whether approximate instructions are used: as the schedule says, else where what is read or what is written
+    has 16 bits throughout: those bits, not the instructions, then limit what a result is worth.
+    """
     if schedule.fast_math is not None:
         return schedule.fast_math
-    return all(parameter.dtype is not DType.FLOAT32 for parameter in parameters)
+    sides = [[p.dtype for p in parameters if p.is_output is is_output] for is_output in (False, True)]
+    return any(side and DType.FLOAT32 not in side for side in sides)
 
 
 def settle_threads(node: GraphDefinedNode, schedule: Schedule) -> list[int]:
@@ -380,7 +386,9 @@ def settle_threads(node: GraphDefinedNode, schedule: Schedule) -> list[int]:
     return [asked, *(asked << n for n in (1, 2, 3) if asked << n <= MAX_THREADS)]
 
 
-def emit_block(node: GraphDefinedNode, *, name: str | None = None, schedule: Schedule = DEFAULT_SCHEDULE) -> KernelSource:
+def emit_block(
+    node: GraphDefinedNode, *, name: str | None = None, schedule: Schedule = DEFAULT_SCHEDULE
+) -> KernelSource:
     """Return a block graph as a kernel.
 
     node: its block graph and results; name: the kernel's C name (the node's by default); schedule: choices that do not
@@ -427,7 +435,8 @@ def emit_with_threads(node: GraphDefinedNode, name: str, schedule: Schedule, thr
         layouts=schedule.layouts,
         shared_limit=schedule.shared_limit,
         fast_math=fast,
-        programmatic=schedule.programmatic,
+        programmatic=bool(schedule.programmatic),
+        releases=schedule.releases,
     )
     return KernelSource(
         name=kernel_name, body=body, launch=launch, parameters=parameters, schedule=settled,

@@ -50,8 +50,10 @@ class ProgramEmitter:
 
     def run(self) -> EmittedProgram:
         """Return the program."""
-        for unit in self.grouping.run():
-            self.steps.append(self.step(unit))
+        units = list(self.grouping.run())
+        for number, unit in enumerate(units):
+            is_followed = number + 1 < len(units) and self.is_kernel(units[number + 1])
+            self.steps.append(self.step(unit, is_followed=is_followed))
         outputs = [self.output(name) for name in self.graph.output_names]
         buffers, total = place_buffers(self.graph, self.steps, outputs)
         return EmittedProgram(
@@ -89,10 +91,23 @@ class ProgramEmitter:
         self.taken.add(found)
         return found
 
-    def step(self, unit: Unit) -> ProgramStep:
-        """Return the step of a unit."""
+    @staticmethod
+    def is_kernel(unit: Unit) -> bool:
+        """Return True for a unit that becomes one kernel of ours whatever else is asked for."""
+        return unit.kind is not UnitKind.PRODUCT
+
+    def step(self, unit: Unit, *, is_followed: bool) -> ProgramStep:
+        """Return the step of a unit; is_followed: a kernel of ours comes next.
+
+        A kernel behind another of ours is launched while that one still runs and waits for its end, which hides its start.
+        """
         inputs, results = self.grouping.inputs(unit), self.grouping.results(unit)
         schedule = self.schedules.get(results[0], DEFAULT_SCHEDULE)
+        if schedule.programmatic is None:
+            is_behind = bool(self.steps) and isinstance(self.steps[-1], KernelLaunch) and self.is_kernel(unit)
+            schedule = replace(schedule, programmatic=is_behind)
+        if is_followed:
+            schedule = replace(schedule, releases=True)
         tensors, constants = self.graph.tensors, self.grouping.constants
         first = unit.nodes[0]
         match unit.kind:
@@ -158,9 +173,7 @@ def buffer_bytes(tensor: DeviceTensor) -> int:
     return (reach + 1) * tensor.dtype.nbytes
 
 
-def place_buffers(
-    graph: KernelGraph, steps: list[ProgramStep], outputs: list[str]
-) -> tuple[tuple[Buffer, ...], int]:
+def place_buffers(graph: KernelGraph, steps: list[ProgramStep], outputs: list[str]) -> tuple[tuple[Buffer, ...], int]:
     """Return every buffer, intermediates placed first-fit by lifetime, and the bytes of the workspace."""
     known = dict(graph.tensors)
     for step in steps:
@@ -198,4 +211,3 @@ def emit_program(
     Raises: EmitError.
     """
     return ProgramEmitter(graph, schedules, library=library).run()
-

@@ -50,7 +50,9 @@ class Schedule:
         shared_limit: bytes of shared memory a block may use.
         fast_math: exp, division and roots by one or two hardware instructions (about 2 ulp of float32); None: where
             every input and output has 16 bits.
-        programmatic: wait for and release neighbours of a programmatic dependent launch (sm_90).
+        programmatic: launched before the kernel ahead of it has ended, for which it waits (sm_90); None: where a kernel of
+            the same program is ahead.
+        releases: let a programmatic kernel behind this one start at once; it waits for this one's end by itself (sm_90).
     """
 
     threads: int | None = None
@@ -59,7 +61,8 @@ class Schedule:
     layouts: Mapping[str, WarpLayout] = field(default_factory=lambda: MappingProxyType({}))
     shared_limit: int = SHARED_LIMIT
     fast_math: bool | None = None
-    programmatic: bool = False
+    programmatic: bool | None = None
+    releases: bool = False
 
     def __post_init__(self) -> None:
         """Check the ranges. Raises: UsageError."""
