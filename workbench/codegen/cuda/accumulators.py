@@ -87,7 +87,9 @@ def run_maximum(writer: StageWriter, sink: RunningSink) -> None:
     if shift is None:
         return
     moved = writer.elements.local(f"{shift.name}_now")
-    lines.append(f"const float {moved} = step == first ? {best} - {best} : {old} - {new};")
+    split = value.operand.operand.ragged[-1]
+    unseen = "step == first" if split is None else f"step == first || {writer.places.extent(split)} == 0"
+    lines.append(f"const float {moved} = {unseen} ? 0.0f : {old} - {new};")
     if shift in plan.registers:
         writer.before.append(f"float {plan.parts[shift]}{walk.row_dims};")
         lines.append(f"{plan.parts[shift]}{walk.row_slot} = {moved};")

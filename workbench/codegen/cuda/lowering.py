@@ -130,7 +130,7 @@ class Lowering:
         """Return a value under another name."""
         return self.viewed(operand, View.BROADCAST, operand.shape, operand.ragged, label)
 
-    def folded(self, operand: TileValue, axis: int, folding: Folding, label: str) -> TileValue:
+    def folded(self, operand: TileValue, axis: int, folding: Folding, label: str) -> Folded:
         """Return a tile folded along an axis."""
         shape, ragged = list(operand.shape), list(operand.ragged)
         shape[axis], ragged[axis] = 1, None
@@ -303,7 +303,8 @@ class BlockLowering(Lowering):
         """Return the running maximum and its shift."""
         best = self.folded(operand, -1, Folding.MAX, f"{node.maximum.name}_of_tile")
         if self.block.forloop_range == 1:
-            shift = self.mapped("sub", (best, best), {}, node.shift.name)
+            zero = self.constant(Fraction(0), f"{node.shift.name}_zero")
+            shift = self.viewed(zero, View.BROADCAST, best.shape, best.ragged, node.shift.name)
             return [self.same(best, node.maximum.name), shift]
         maximum = RunningMaximum(
             name=self.names.claim(node.maximum.name), label=node.maximum.name, shape=best.shape, ragged=best.ragged,

@@ -185,9 +185,9 @@ class Accumulated(TileValue):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunningMaximum(TileValue):
-    """The largest value of `operand` (extent 1 along the last axis) in this and all earlier iterations."""
+    """The largest value of `operand` (a tile's maximum along its last axis) in this and all earlier iterations."""
 
-    operand: TileValue
+    operand: Folded
 
     @property
     def reads(self) -> tuple[TileValue, ...]:
@@ -197,7 +197,10 @@ class RunningMaximum(TileValue):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MaximumShift(TileValue):
-    """The running maximum before this iteration less that after it; 0 in the first."""
+    """The running maximum before this iteration less that after it; 0 in the first, and where no element was seen yet.
+
+    Tiles that end early do so in the last iterations, so a tile without elements follows others or no element at all.
+    """
 
     maximum: RunningMaximum
 
