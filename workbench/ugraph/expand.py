@@ -10,18 +10,20 @@ iteration. `mean` and `rms` divide after the loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from workbench.core.tensors import DeviceTensor
 from workbench.errors import MissingRuleError
 from workbench.ops.attributes import complete_attributes, integer
 from workbench.ops.registry import operator
 from workbench.ops.spec import Attributes, AttributeValue
+from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.builder import BlockBuilder
 from workbench.ugraph.dataflow import Path
 from workbench.ugraph.inference import LOOP
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.nodes import Accumulator, AccumulatorKind, BlockNode, OpNode, ThreadNode
+from workbench.ugraph.nodes import Accumulator, AccumulatorKind, BlockNode, KernelNode, OpNode, ThreadNode
 from workbench.ugraph.rewrite import LevelBuilder, Rewriter, restate
 from workbench.ugraph.value import Value
 
@@ -32,23 +34,28 @@ def expand(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:
     keep_means: leave `mean` (operator and accumulator) whole, so that no size turns into a constant.
     A mean over an axis whose tiles end early stays whole in any case: its count differs from tile to tile.
     """
-    inner = list(_inside(graph))
     # A pass that finds nothing to do would copy the graph all the same, and a search hashes many graphs.
-    if any(isinstance(node, ThreadNode) for node in inner):
+    if any(isinstance(node, ThreadNode) for launch in graph.graph_defined for node in launch.block.nodes):
         graph = inline_thread_graphs(graph)
-    if any(isinstance(node, Accumulator) and node.kind not in _CANONICAL for node in inner):
-        graph = _Accumulators(keep_means).rewrite(graph)
-    operators = [node for node in (*graph.nodes, *_inside(graph)) if isinstance(node, OpNode)]
-    if any(node.spec.expand is not None for node in operators):
-        graph = _Composites(keep_means).rewrite(graph)
-    return graph
+    return _Everything(keep_means).rewrite(graph) if any(map(_is_expanded, _nodes(graph))) else graph
 
 
 _CANONICAL = (AccumulatorKind.SUM, AccumulatorKind.MAX, AccumulatorKind.RESCALE)
 
 
-def _inside(graph: KernelGraph) -> Iterator[BlockNode]:
-    return (node for launch in graph.graph_defined for node in launch.block.nodes)
+def _nodes(graph: KernelGraph) -> Iterator[KernelNode | BlockNode]:
+    yield from graph.nodes
+    for launch in graph.graph_defined:
+        yield from launch.block.nodes
+
+
+def _is_expanded(node: KernelNode | BlockNode) -> bool:
+    match node:
+        case Accumulator():
+            return node.kind not in _CANONICAL
+        case OpNode():
+            return node.spec.expand is not None
+    return False
 
 
 def expand_composites(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:
@@ -87,6 +94,10 @@ class _Pass(Rewriter):
     def add(self, builder: LevelBuilder, stem: str, op: str, *operands: Value, **attributes: AttributeValue) -> Value:
         """Add an operator under a fresh name."""
         return builder.apply(op, *operands, name=self.names(stem), **attributes)
+
+    def put(self, builder: LevelBuilder, stem: str, op: str, *operands: Value, **attributes: AttributeValue) -> Value:
+        """Add an operator of an expansion, which a pass may expand in turn."""
+        return self.add(builder, stem, op, *operands, **attributes)
 
 
 class _Composites(_Pass):
@@ -138,28 +149,28 @@ class _Accumulators(_Pass):
             case AccumulatorKind.SUM | AccumulatorKind.MAX | AccumulatorKind.RESCALE:
                 return self.plain_accumulator(block, node, operands, path)
             case AccumulatorKind.SUM_DIM:
-                made = self._sum_of(block, stem, self.add(block, stem, "sum", value, axis=-1))
+                made = self._sum_of(block, stem, self.put(block, stem, "sum", value, axis=-1))
             case AccumulatorKind.SUM_TO_COLUMNS:
                 assert node.columns is not None
-                made = self._sum_of(block, stem, self.add(block, stem, "sum_to_columns", value, columns=node.columns))
+                made = self._sum_of(block, stem, self.put(block, stem, "sum_to_columns", value, columns=node.columns))
             case AccumulatorKind.MAX_DIM:
-                folded = self.add(block, stem, "max", value, axis=-1)
+                folded = self.put(block, stem, "max", value, axis=-1)
                 made = block.accumulate(folded, AccumulatorKind.MAX, name=self.names(stem))
             case AccumulatorKind.MEAN:
                 made = self._mean(block, stem, value)
             case AccumulatorKind.RMS:
-                made = self._mean(block, stem, self.add(block, stem, "square", value))
+                made = self._mean(block, stem, self.put(block, stem, "square", value))
                 if node.eps:
-                    made = self.add(block, stem, "add", made, self.add(block, stem, "constant", value=node.eps))
-                made = self.add(block, stem, "sqrt", made)
+                    made = self.put(block, stem, "add", made, self.put(block, stem, "constant", value=node.eps))
+                made = self.put(block, stem, "sqrt", made)
             case AccumulatorKind.RESCALE_SUM:
                 factor = block.tile(operands[1])
                 if factor.shape[-1:] in ((), (1,)) and factor.ragged[-1:] in ((), (None,)):
-                    folded = self.add(block, stem, "sum", value, axis=-1)
+                    folded = self.put(block, stem, "sum", value, axis=-1)
                     made = block.accumulate(folded, "rescale", rescale=operands[1], name=self.names(stem))
                 else:
                     kept = block.accumulate(value, "rescale", rescale=operands[1], name=self.names(stem))
-                    made = self.add(block, stem, "sum", kept, axis=-1)
+                    made = self.put(block, stem, "sum", kept, axis=-1)
         return restate(block, [made], node.results)[0]
 
     def _sum_of(self, block: BlockBuilder, stem: str, value: Value) -> Value:
@@ -170,8 +181,23 @@ class _Accumulators(_Pass):
         if self.keep_means or (split is not None and any(axis != LOOP for axis, _ in split.parts)):
             return block.accumulate(value, AccumulatorKind.MEAN, name=self.names(stem))
         count = value.shape[-1] * block.loop if split is None else split.extent
-        total = self._sum_of(block, stem, self.add(block, stem, "sum", value, axis=-1))
-        return self.add(block, stem, "scale", total, factor=Fraction(1, count))
+        total = self._sum_of(block, stem, self.put(block, stem, "sum", value, axis=-1))
+        return self.put(block, stem, "scale", total, factor=Fraction(1, count))
+
+
+class _Everything(_Accumulators, _Composites):
+    """Accumulators and composites in one pass; block graphs with neither stay as they are."""
+
+    def put(self, builder: LevelBuilder, stem: str, op: str, *operands: Value, **attributes: AttributeValue) -> Value:
+        complete = complete_attributes(operator(op), attributes, tuple(value.shape for value in operands))
+        if self._expands(builder, op, list(operands), complete):
+            return self._expand(builder, stem, op, list(operands), complete)
+        return self.add(builder, stem, op, *operands, **complete)
+
+    def block_graph(self, block: BlockGraph, operands: Sequence[DeviceTensor], number: int, label: str) -> BlockGraph:
+        if tuple(operands) == block.operands and not any(map(_is_expanded, block.nodes)):
+            return block
+        return super().block_graph(block, operands, number, label)
 
 
 class _Inline(_Pass):
