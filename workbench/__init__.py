@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workbench.device.executable import compile as compile
     from workbench.errors import WorkbenchError as WorkbenchError
     from workbench.interpret import evaluate as evaluate
-    from workbench.search.engine import search as search
+    from workbench.search.searching import search as search
     from workbench.search.space import Space as Space
     from workbench.ugraph.block_graph import BlockGraph as BlockGraph
     from workbench.ugraph.builder import BlockBuilder as BlockBuilder
@@ -108,7 +108,7 @@ _PLACES = {
     "parse_graph": "workbench.ugraph.text",
     "program": "workbench.ugraph.tracing",
     "save": "workbench.ugraph.serialize",
-    "search": "workbench.search.engine",
+    "search": "workbench.search.searching",
     "split_lax": "workbench.ugraph.lax",
     "stability": "workbench.verify.stability",
     "trace": "workbench.ugraph.tracing",

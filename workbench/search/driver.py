@@ -24,6 +24,10 @@ class Runner(Protocol):
         """Yield per unit, in order, its events and outcome. known: verdicts for the first unit."""
         ...
 
+    def close(self) -> None:
+        """End what was started to run them."""
+        ...
+
 
 class Journal(Protocol):
     """Keeps the stream while it goes by, and has what an earlier, interrupted run left of it."""
@@ -59,6 +63,9 @@ class InProcess:
         """Yield per unit its events and outcome."""
         for number, unit in enumerate(units):
             yield unit.events({} if number else known)
+
+    def close(self) -> None:
+        """Nothing was started."""
 
 
 @dataclass
@@ -108,6 +115,7 @@ class _Drive:
             finished = True
             yield event
         finally:
+            self.runner.close()
             if self.journal is not None:
                 self.journal.close(finished=finished)
 

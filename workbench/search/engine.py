@@ -86,7 +86,7 @@ class ValueSearch:
         groups = [PlanGroup(self.shared, number, tuple(plans)) for number, plans in enumerate(self._groups.values())]
         if groups:
             (first,) = yield groups[:1]
-            depths = cast(Mapping[str, int], first.facts["depths"])
+            depths = cast(Mapping[str, int] | None, first.facts.get("depths"))
             yield [PlanGroup(self.shared, group.number, group.plans, depths) for group in groups[1:]]
         if self.verifier is not None:
             completed = self._completed
@@ -143,6 +143,7 @@ class VerifyBlock:
     verifier: Verifier
     structures: tuple[tuple[int, KernelGraph], ...]
     counts_on = False
+    steps = 0
 
     @property
     def name(self) -> str:
@@ -156,7 +157,7 @@ class VerifyBlock:
             verdict = known[number] if number in known else self.verifier(self.program, graph)
             verified += verdict.kind == "equal"
             yield judged(number, graph, verdict)
-        return Outcome(steps=0, verified=verified)
+        return Outcome(verified=verified)
 
 
 def judged(number: int, graph: KernelGraph, verdict: VerdictLike) -> Verified | Refused:
@@ -166,7 +167,7 @@ def judged(number: int, graph: KernelGraph, verdict: VerdictLike) -> Verified | 
 
 @dataclass(frozen=True)
 class PlanGroup:
-    """A unit: plans that cut the same axes into the same parts. depths: of folds, by axis; None in the first group."""
+    """A unit: plans that cut the same axes into the same parts. depths: of folds, by axis; None if they are not known."""
 
     shared: _Shared
     number: int
@@ -179,6 +180,11 @@ class PlanGroup:
         """Which plans."""
         more = f" and {len(self.plans) - 1} more" if len(self.plans) > 1 else ""
         return f"plan group {self.number}: {self.plans[0].describe()}{more}"
+
+    @property
+    def steps(self) -> int:
+        """How many plans."""
+        return len(self.plans)
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         """Yield what the plans have."""
@@ -212,7 +218,7 @@ class _Group:
         done = len(self.unit.plans) - len(plans)
         if plans:
             expressions = self._expressions(plans)
-            if depths is None:
+            if self.unit.number == 0:
                 nesting = Nesting(expressions)
                 self.facts["depths"] = {axis: nesting.depth(axis) for axis in self.problem.reduced}
             for plan in plans:
@@ -222,7 +228,7 @@ class _Group:
                 yield Progress(done, 0, self.states, len(self.found))
         structures, verified = yield from self._test(known)
         return Outcome(
-            steps=len(self.unit.plans),
+            steps=self.unit.steps,
             states=self.states,
             candidates=self.candidates,
             structures=structures,

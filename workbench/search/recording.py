@@ -73,22 +73,15 @@ class Recorder:
     """
 
     def __init__(self, path: str | os.PathLike[str], subject: Subject, *, resume: bool = True) -> None:
-        """Open the file. resume: continue what it holds; otherwise a record of a search is replaced.
+        """Look at the file. resume: continue what it holds; otherwise a record of a search is replaced.
 
         Raises: UsageError when it holds something else than this search; OSError.
         """
         self.path = Path(path)
         self.past = self._past(subject, resume=resume)
-        self._file: BufferedWriter
-        if self.past is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("wb")
-            self._file.write(dump(subject.header()).encode() + b"\n")
-            self._lines = LineWriter()
-        else:
-            os.truncate(self.path, self.past.intact_bytes)
-            self._file = self.path.open("ab")
-            self._lines = LineWriter(set(self.past.graph_digests))
+        self._subject = subject
+        self._open: BufferedWriter | None = None
+        self._lines = LineWriter(set(self.past.graph_digests) if self.past is not None else None)
         units = self.past.units if self.past is not None else ()
         self.elapsed_s = units[-1].elapsed_s if units else 0.0
         self._done = 0
@@ -145,7 +138,22 @@ class Recorder:
 
     def close(self, *, finished: bool) -> None:
         """Write what is still to be written, and close the file."""
-        self._file.close()
+        if self._open is not None:
+            self._open.close()
+
+    @property
+    def _file(self) -> BufferedWriter:
+        """The file, opened when there is something to write."""
+        if self._open is None:
+            if self.past is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._open = self.path.open("wb")
+                self._open.write(dump(self._subject.header()).encode() + b"\n")
+                self._flush()
+            else:
+                os.truncate(self.path, self.past.intact_bytes)
+                self._open = self.path.open("ab")
+        return self._open
 
     def _flush(self) -> None:
         self._file.flush()

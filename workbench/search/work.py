@@ -26,7 +26,7 @@ class Outcome:
     `Finished`; numbers: structure numbers used up; pruned: rule -> count; facts: what later rounds need, plain values.
     """
 
-    steps: int = 1
+    steps: int = 0
     states: int = 0
     candidates: int = 0
     structures: int = 0
@@ -43,6 +43,11 @@ class Unit(Protocol):
     @property
     def name(self) -> str:
         """What it is, in words; no two units of a search bear the same name."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """How many steps of progress it is."""
         ...
 
     @property

@@ -1,0 +1,102 @@
+"""`wb.search`: one door to both engines, to records, and to whatever runs the work.
+
+Invariant: program, space, engine, pruners, verifier and seed decide the events; record and executor do not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Literal
+
+from workbench.errors import UsageError
+from workbench.search.driver import drive
+from workbench.search.engine import ValueSearch
+from workbench.search.events import Event
+from workbench.search.executors import HasExecutor, runner_of
+from workbench.search.recording import Recorder, Subject
+from workbench.search.space import Space
+from workbench.search.verdicts import Verifier
+from workbench.search.work import Work
+from workbench.ugraph.kernel_graph import KernelGraph
+
+Engine = Literal["values", "prefix"]
+
+
+def search(
+    program: KernelGraph,
+    *,
+    space: Space | None = None,
+    engine: Engine | None = None,
+    pruners: Sequence[object] | None = None,
+    verifier: Verifier | None = None,
+    seed: int = 0,
+    executor: Executor | HasExecutor | int | None = None,
+    record: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+) -> Iterator[Event]:
+    """Return the events of a search for µGraphs that compute a program; nothing is searched before they are asked for.
+
+    engine: "values" (values first, then graphs) or "prefix" (the paper's algorithm 1); by default "prefix" if pruners
+    are named or the space enumerates maps, else "values". pruners: of the prefix engine, names or objects. verifier:
+    asked about every structure; by default each is screened by a random test in a pair of finite fields. seed: of the
+    screening. executor: anything with the interface of `concurrent.futures.Executor`, a number of processes, or a client
+    of a cluster (Dask); by default the work is done here. The events do not depend on it. record: a file of the events,
+    which `replay` reads; when it holds an interrupted search for the same, that one's events come first and it is
+    continued (resume=False: started anew). Closing the generator, Ctrl-C and a killed process all leave such a file.
+
+    Raises: UsageError for a program with block graphs, choices that do not fit together, or a record of another search.
+    """
+    space = space or Space()
+    engine = engine or ("prefix" if pruners is not None or space.mapping == "enumerate" else "values")
+    work = _work(engine, program, space, pruners, verifier, seed)
+    if record is None:
+        return drive(work, runner=runner_of(executor))
+    recorder = Recorder(record, subject_of(program, space, engine, pruners, verifier, seed), resume=resume)
+    if recorder.past is not None and recorder.past.is_finished:
+        recorder.close(finished=True)
+        return iter(recorder.past)
+    return drive(work, runner=runner_of(executor), journal=recorder)
+
+
+def subject_of(
+    program: KernelGraph,
+    space: Space,
+    engine: Engine,
+    pruners: Sequence[object] | None,
+    verifier: Verifier | None,
+    seed: int,
+) -> Subject:
+    """Return what decides the events of a search, as its record names it."""
+    options: dict[str, object] = {"verifier": name_of(verifier) if verifier is not None else "screening"}
+    if pruners is not None:
+        options["pruners"] = [str(getattr(pruner, "name", pruner)) for pruner in pruners]
+    return Subject(program, space, seed, engine, options)
+
+
+def name_of(verifier: object) -> str:
+    """Return a name for a verifier: its function's, with what was bound to it."""
+    if isinstance(verifier, partial):
+        bound = ", ".join(f"{name}={value!r}" for name, value in sorted(verifier.keywords.items()))
+        return f"{name_of(verifier.func)}({bound})"
+    module, name = getattr(verifier, "__module__", ""), getattr(verifier, "__qualname__", type(verifier).__qualname__)
+    return f"{module}.{name}"
+
+
+def _work(
+    engine: str,
+    program: KernelGraph,
+    space: Space,
+    pruners: Sequence[object] | None,
+    verifier: Verifier | None,
+    seed: int,
+) -> Work:
+    if engine == "values":
+        if pruners is not None:
+            raise UsageError("pruners belong to the prefix engine; the values engine leaves out by rules of its own")
+        if space.mapping != "axes":
+            raise UsageError(f"mapping {space.mapping!r} belongs to the prefix engine; the values engine takes 'axes'")
+        return ValueSearch(program, space, verifier, seed)
+    raise UsageError(f"engine {engine!r}: use 'values' or 'prefix'")
