@@ -37,7 +37,7 @@ def load_kernel(kernel: KernelSource, compiled: CompiledKernel) -> LoadedKernel:
     parameters = [
         ArrayParameter(p.name, p.dtype.value, p.tensor.shape, p.tensor.strides, p.is_output) for p in kernel.parameters
     ]
-    return LoadedKernel(compiled, kernel.launch, parameters, programmatic=kernel.schedule.programmatic)
+    return LoadedKernel(compiled, kernel.launch, parameters, programmatic=bool(kernel.schedule.programmatic))
 
 
 class DeviceProgram:

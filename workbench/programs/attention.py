@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
-from workbench.programs.attention_graphs import Operands, known_good, known_good_safe
+from workbench.programs.attention_graphs import Operands, known_good, known_good_normalised, known_good_safe
 from workbench.programs.record import Instance, Parameter, Program, Style
 from workbench.ugraph import value
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -49,7 +50,10 @@ def _known_good(instance: Instance) -> list[KernelGraph]:
 
 
 def _known_good_normalised(instance: Instance) -> list[KernelGraph]:
-    return known_good(instance, lambda operands: _normalise(instance, operands))
+    prepare = partial(_normalise, instance)
+    if instance.style is Style.MIRAGE:
+        return known_good(instance, prepare)
+    return known_good_normalised(instance, prepare, EPS)
 
 
 def _sizes(heads: int, rows: int, head_dim: int, context: int) -> tuple[Parameter, ...]:

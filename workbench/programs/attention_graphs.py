@@ -6,18 +6,23 @@ Invariant: the division by the softmax sum comes after the last product, so keys
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
 from workbench.programs.record import Instance
 from workbench.programs.tiling import MULTIPROCESSORS, Tiles, fitted, parts
 from workbench.ugraph import value
 from workbench.ugraph.builder import BlockBuilder, KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.value import Value, exp, sum_to_columns
+from workbench.ugraph.value import Value, exp, rms, sum_to_columns
 
 Operands = tuple[Value, Value, Value]
 Prepare = Callable[[Operands], Operands]
+Weigh = Callable[[BlockBuilder, Value, Value], Value]
+"""Block, tiles of Q and K -> the softmax weights before their division, exp of the logits."""
 
 _START = Tiles(rows=64, columns=1, depth=64)
+KEYS_A_BLOCK = 64
+"""Keys whose norms one block computes."""
 
 
 def known_good(instance: Instance, prepare: Prepare) -> list[KernelGraph]:
@@ -31,6 +36,25 @@ def known_good(instance: Instance, prepare: Prepare) -> list[KernelGraph]:
         return [one]
     split = fitted(lambda tiles: _split_kernels(instance, tiles, max(splits, 2), prepare), _START)
     return [split, one] if splits > 1 else [one, split]
+
+
+def known_good_normalised(instance: Instance, prepare: Prepare, eps: Fraction) -> list[KernelGraph]:
+    """Return graphs in which the norm of each key, a number per column of the logits, is divided out after Q @ K.
+
+    First with the norms of K computed once by a kernel of their own, then with all blocks computing those they need; then
+    the graphs of `known_good`. Q is normalised as `prepare` has it.
+    """
+    splits = key_splits(instance)
+
+    def weigh(block: BlockBuilder, q: Value, k: Value) -> Value:
+        q = prepare((q, k, k))[0]
+        return exp((q @ k) / rms(k, axis=-2, eps=eps))
+
+    graphs = [fitted(lambda tiles: _norms_first(instance, tiles, splits, prepare, eps), _START)]
+    if splits > 1:
+        graphs.append(fitted(lambda tiles: _split_kernels(instance, tiles, splits, lambda o: o, weigh), _START))
+    graphs.append(fitted(lambda tiles: _one_kernel(instance, tiles, lambda o: o, weigh), _START))
+    return [*graphs, *known_good(instance, prepare)]
 
 
 def known_good_safe(instance: Instance) -> list[KernelGraph]:
@@ -64,17 +88,41 @@ def _load(block: BlockBuilder, inputs: Operands) -> Operands:
     )
 
 
-def _one_kernel(instance: Instance, tiles: Tiles, prepare: Prepare) -> KernelGraph:
+def _plain_weights(block: BlockBuilder, q: Value, k: Value) -> Value:
+    return exp(q @ k)
+
+
+def _one_kernel(
+    instance: Instance,
+    tiles: Tiles,
+    prepare: Prepare,
+    weigh: Weigh = _plain_weights,
+    *,
+    threads: int = 128,
+    cluster: int = 1,
+) -> KernelGraph:
     kernel, (q, k, v) = instance.start()
-    block = kernel.block(q, k, v, grid=_grid(instance, tiles), loop=parts(instance["context"], tiles.depth))
+    block = kernel.block(
+        q, k, v, grid=_grid(instance, tiles), loop=parts(instance["context"], tiles.depth), threads=(threads,),
+        cluster=(cluster,),
+    )  # fmt: skip
     q_tile, k_tile, v_tile = prepare(_load(block, (q, k, v)))
-    weights = exp(q_tile @ k_tile)
+    weights = weigh(block, q_tile, k_tile)
     block.save(block.accumulate(weights @ v_tile) / block.accumulate(weights, "sum_dim"), omap=(0, 1))
     block.finish(name="attention")
     return instance.finish(kernel)
 
 
-def _split_kernels(instance: Instance, tiles: Tiles, splits: int, prepare: Prepare) -> KernelGraph:
+def _split_kernels(
+    instance: Instance,
+    tiles: Tiles,
+    splits: int,
+    prepare: Prepare,
+    weigh: Weigh = _plain_weights,
+    *,
+    threads: int = 128,
+    cluster: int = 1,
+) -> KernelGraph:
     """Build Flash-Decoding without rescaling: partial products and sums per split of the keys, then their combination.
 
     The partial products of the splits lie side by side, (groups, rows, splits * head_dim); summing them to head_dim
@@ -83,15 +131,59 @@ def _split_kernels(instance: Instance, tiles: Tiles, splits: int, prepare: Prepa
     kernel, (q, k, v) = instance.start()
     share = -(-instance["context"] // splits)
     splits = parts(instance["context"], share)
-    block = kernel.block(q, k, v, grid=(*_grid(instance, tiles), splits), loop=parts(share, tiles.depth))
+    block = kernel.block(
+        q, k, v, grid=(*_grid(instance, tiles), splits), loop=parts(share, tiles.depth), threads=(threads,),
+        cluster=(cluster,),
+    )  # fmt: skip
     q_tile, k_tile, v_tile = prepare(_load(block, (q, k, v)))
-    weights = exp(q_tile @ k_tile)
-    block.save(block.accumulate(weights @ v_tile), omap=(0, 1, 2))
+    _save_split(block, weigh(block, q_tile, k_tile), v_tile)
+    _combine(kernel, instance, _finish_split(block))
+    return instance.finish(kernel)
+
+
+def _save_split(block: BlockBuilder, weights: Value, v: Value) -> None:
+    block.save(block.accumulate(weights @ v), omap=(0, 1, 2))
     block.save(block.accumulate(weights, "sum_dim"), omap=(0, 1, 2))
-    partial = block.finish(
+
+
+def _finish_split(block: BlockBuilder) -> tuple[Value, ...]:
+    return block.finish(
         names=["split_products", "split_sums"], dtypes=["float32", "float32"], name="attention_of_split"
     )
-    _combine(kernel, instance, partial)
+
+
+def _norms_first(
+    instance: Instance,
+    tiles: Tiles,
+    splits: int,
+    prepare: Prepare,
+    eps: Fraction,
+    *,
+    threads: int = 128,
+    cluster: int = 1,
+) -> KernelGraph:
+    """Build one over the norm of every key in a first kernel, then attention whose logits it scales, split or not."""
+    kernel, (q, k, v) = instance.start()
+    context = instance["context"]
+    block = kernel.block(k, grid=(k.shape[0], parts(context, KEYS_A_BLOCK)))
+    block.save(1 / rms(block.load(k, imap=(0, 2)), axis=-2, eps=eps), omap=(0, 2))
+    (norms,) = block.finish(names=["k_inverse_norms"], dtypes=["float32"], name="norms_of_keys")
+
+    share = -(-context // splits)
+    splits = parts(context, share)
+    grid = (*_grid(instance, tiles), splits) if splits > 1 else _grid(instance, tiles)
+    block = kernel.block(
+        q, k, v, norms, grid=grid, loop=parts(share, tiles.depth), threads=(threads,), cluster=(cluster,)
+    )
+    q_tile, k_tile, v_tile = _load(block, (q, k, v))
+    q_tile = prepare((q_tile, k_tile, v_tile))[0]
+    weights = exp((q_tile @ k_tile) * block.load(norms, imap=(0, None, 2), fmap=2))
+    if splits > 1:
+        _save_split(block, weights, v_tile)
+        _combine(kernel, instance, _finish_split(block))
+    else:
+        block.save(block.accumulate(weights @ v_tile) / block.accumulate(weights, "sum_dim"), omap=(0, 1))
+        block.finish(name="attention")
     return instance.finish(kernel)
 
 

@@ -369,8 +369,9 @@ def resident_blocks(plan: KernelPlan) -> int:
 
 
 def settled_fast_math(schedule: Schedule, parameters: tuple[KernelParameter, ...]) -> bool:
-    """Return whether approximate instructions are used: as the schedule says, else where what is read or what is written
-    has 16 bits throughout: those bits, not the instructions, then limit what a result is worth.
+    """Return whether approximate instructions are used: as the schedule says, else by the types.
+
+    Where all inputs or all outputs have 16 bits, those limit what a result is worth, not the instructions.
     """
     if schedule.fast_math is not None:
         return schedule.fast_math

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.codegen.cuda.across_walk import AcrossWalk
 from workbench.codegen.cuda.element import bare, broadcast
 from workbench.codegen.cuda.indices import Index, Level, shifted
 from workbench.codegen.cuda.steps import FoldSink
 from workbench.codegen.cuda.tile_storage import SharedTile
-from workbench.codegen.cuda.tile_values import Folding, Keeping, TileValue
+from workbench.codegen.cuda.tile_values import Folded, Folding, Keeping, TileValue
+from workbench.codegen.cuda.walks import loop
 
 if TYPE_CHECKING:
     from workbench.codegen.cuda.stage_text import StageWriter
@@ -29,6 +31,9 @@ def fold(writer: StageWriter, sink: FoldSink) -> None:
     if " ? " in element and value.folding is Folding.SUM:
         element = f"({element})"
     part = writer.plan.parts[sink.kept or value]
+    if isinstance(walk, AcrossWalk):
+        fold_across(writer, walk, value, part, element)
+        return
     if sink.kept is not None:
         slot = f"{part}{walk.row_slot}"
         if sink.kept.kind is Keeping.RESCALE:
@@ -49,6 +54,23 @@ def fold(writer: StageWriter, sink: FoldSink) -> None:
     tile = writer.plan.shared.get(value)
     if tile is not None:
         nest.row_always += store_row(writer, tile, value, total)
+
+
+def fold_across(writer: StageWriter, walk: AcrossWalk, value: Folded, part: str, element: str) -> None:
+    """Fold each of a thread's columns, then over the lanes that share them; slices meet where they are read."""
+    nest = writer.nest
+    each = f"int e = 0; e < {walk.width}; e++"
+    nest.outside += [
+        f"float {part}[{walk.width}];",
+        *loop(each, [f"{part}[e] = {value.folding.neutral};"], unroll=True),
+    ]
+    nest.element.append(added(value.folding, f"{part}[e]", element))
+    name = "warp_sum" if value.folding is Folding.SUM else "warp_max"
+    lines = [f"{part}[e] = {name}<{walk.lanes}, {walk.chunks}>({part}[e]);"] if walk.lanes > 1 else []
+    tile = writer.plan.shared.get(value)
+    if tile is not None:
+        lines += store_row(writer, tile, value, f"{part}[e]")
+    nest.row_always += loop(each, lines, unroll=True)
 
 
 def row_index(writer: StageWriter, value: TileValue) -> list[Index]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.codegen.cuda.across_walk import AcrossWalk, across_walk
 from workbench.codegen.cuda.steps import (
     FoldSink,
     KeepSink,
@@ -76,7 +77,7 @@ class WalkChooser:
         product = self.fragment_source(stage)
         if product is not None:
             return FragmentWalk(product.layout, stage.space)
-        return self.rows_walk(stage)
+        return across_walk(self.plan, stage) or self.rows_walk(stage)
 
     def fragment_source(self, stage: Stage) -> ProductStep | None:
         """Return the product whose fragments the stage works on."""
@@ -192,7 +193,8 @@ class WalkChooser:
                 value: TileValue = sink.kept or sink.value
                 self.made_by[value], self.slices[value] = stage, walk.slices
                 plan.parts[value] = plan.names.claim(f"{value.name}_part")
-                if walk.slices == 1 and (sink.kept is None or plan.cluster == 1):
+                is_whole = walk.slices == 1 and not isinstance(walk, AcrossWalk)
+                if is_whole and (sink.kept is None or plan.cluster == 1):
                     plan.registers[value] = Registers(plan.parts[value], walk.row_key, True)
             elif isinstance(sink, KeepSink):
                 self.made_by[sink.value], self.slices[sink.value] = stage, 1
