@@ -221,6 +221,10 @@ class NowhereDefinedError(WorkbenchError, ArithmeticError):
     """An expression has a value at almost no real point: it divides by zero, or takes the root of a negative number."""
 
 
+class NothingFoundError(WorkbenchError, LookupError):
+    """A search or superoptimization ended without a candidate."""
+
+
 class EmitError(NotApplicableError):
     """The CUDA emitter does not claim this: carries the rule, the node and the cure; an expected outcome of search.
 

@@ -6,11 +6,13 @@ says which part of the interface differs. Everything else is `unknown`, with the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.core.shapes import Shape
 from workbench.display import Displayed
+from workbench.errors import FormatError
 from workbench.ops.spec import Array
 
 VerdictKind = Literal["equal", "different", "unknown"]
@@ -149,3 +151,40 @@ class Verdict(Displayed):
             "cells_tested": self.cells_tested,
             "opaque": list(self.opaque),
         }  # fmt: skip
+
+
+def verdict_from_json(values: Mapping[str, Any]) -> Verdict:
+    """Return the verdict whose plain form this is; a witness's arrays are not in it, so one with a witness is refused.
+
+    Raises: FormatError for a form that lacks a field, or has a witness.
+    """
+    if values.get("witness") is not None:
+        raise FormatError("a verdict with a witness cannot be read back: its arrays are not written; verify again")
+    try:
+        instances = tuple(
+            Instance(
+                shapes=tuple(tuple(shape) for shape in one["shapes"]),
+                reduced=one["reduced"],
+                tests=one["tests"],
+                exact=one["exact"],
+                cells=one["cells"],
+            )
+            for one in values["shapes_tested"]
+        )
+        return Verdict(
+            kind=values["verdict"],
+            reason=values["reason"],
+            error_bound=values["error_bound"],
+            proved=values["proved"],
+            tests=values["tests"],
+            shapes_tested=instances,
+            field_pair=values["field"],
+            degree=values["degree"],
+            seconds=values["seconds"],
+            assumptions=tuple(values["assumptions"]),
+            bounds=dict(values["bounds"]),
+            cells_tested=values["cells_tested"],
+            opaque=tuple(values["opaque"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"a verdict lacks {error}; it was written by another version") from error

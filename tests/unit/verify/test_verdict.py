@@ -1,0 +1,35 @@
+"""A verdict's plain form, there and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workbench import programs
+from workbench.errors import FormatError
+from workbench.ugraph import value as op
+from workbench.ugraph.tracing import trace
+from workbench.verify.compare import verify
+from workbench.verify.verdict import verdict_from_json
+
+
+def test_an_equal_verdict_is_the_same_after_json() -> None:
+    program = programs.get("gated_mlp", hidden=32, out=24, batch=4)
+    verdict = verify(program, programs.known_good("gated_mlp", hidden=32, out=24, batch=4)[0])
+    again = verdict_from_json(json.loads(json.dumps(verdict.to_json())))
+    assert again.to_json() == verdict.to_json()
+    assert again.describe() == verdict.describe()
+
+
+def test_a_witness_does_not_come_back_without_its_arrays() -> None:
+    verdict = verify(trace(lambda x: x + 1, x=(2,)), trace(lambda x: x + 2, x=(2,)))
+    with pytest.raises(FormatError, match="verify again"):
+        verdict_from_json(verdict.to_json())
+
+
+def test_a_form_without_a_field_is_refused() -> None:
+    values = verify(trace(lambda x: x + 1, x=(2,)), trace(lambda x: 1 + x, x=(2,))).to_json()
+    del values["bounds"]
+    with pytest.raises(FormatError, match="bounds"):
+        verdict_from_json(values)
