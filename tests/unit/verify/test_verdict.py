@@ -8,7 +8,6 @@ import pytest
 
 from workbench import programs
 from workbench.errors import FormatError
-from workbench.ugraph import value as op
 from workbench.ugraph.tracing import trace
 from workbench.verify.compare import verify
 from workbench.verify.verdict import verdict_from_json
