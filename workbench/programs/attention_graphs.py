@@ -44,17 +44,17 @@ def known_good_normalised(instance: Instance, prepare: Prepare, eps: Fraction) -
     First with the norms of K computed once by a kernel of their own, then with all blocks computing those they need; then
     the graphs of `known_good`. Q is normalised as `prepare` has it.
     """
-    splits = key_splits(instance)
-
-    def weigh(block: BlockBuilder, q: Value, k: Value) -> Value:
-        q = prepare((q, k, k))[0]
-        return exp((q @ k) / rms(k, axis=-2, eps=eps))
-
+    splits, weigh = key_splits(instance), weigh_normalised(prepare, eps)
     graphs = [fitted(lambda tiles: _norms_first(instance, tiles, splits, prepare, eps), _START)]
     if splits > 1:
         graphs.append(fitted(lambda tiles: _split_kernels(instance, tiles, splits, lambda o: o, weigh), _START))
     graphs.append(fitted(lambda tiles: _one_kernel(instance, tiles, lambda o: o, weigh), _START))
     return [*graphs, *known_good(instance, prepare)]
+
+
+def weigh_normalised(prepare: Prepare, eps: Fraction) -> Weigh:
+    """Return exp((N(Q) @ K) / rms(K)): the norms of K, numbers per column, divided out after the product."""
+    return lambda block, q, k: exp((prepare((q, k, k))[0] @ k) / rms(k, axis=-2, eps=eps))
 
 
 def known_good_safe(instance: Instance) -> list[KernelGraph]:
