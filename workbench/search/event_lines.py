@@ -1,7 +1,7 @@
 """Events as lines of JSON, and back. Invariant: an event read from its line equals the event, and says the same words.
 
 Texts that an event would write when asked are written out. A graph stands once, in a line of its own before the first
-event that shows it; events name it by its digest:
+event that shows it; events name it by its digest. What is as it is by default is not written:
 
     {"graph":"5c0f...","value":{"kind":"kernel_graph",...}}
     {"event":"Completed","plan":"loops h","number":0,"graph":{"$graph":"5c0f..."},"operators":9,"kernels":1}
@@ -52,8 +52,11 @@ class LineWriter:
         """
         graphs: list[str] = []
         plain: _Json = {"event": type(event).__name__}
+        defaults = _defaults(type(event))
         for name, is_text in _fields(type(event)).items():
             value = getattr(event, name)
+            if name in defaults and value == defaults[name]:
+                continue
             plain[name] = value() if is_text and callable(value) else self._plain(value, graphs)
         return [*graphs, dump(plain)]
 
@@ -140,6 +143,14 @@ EVENTS: dict[str, type] = {cls.__name__: cls for cls in get_args(Event)}
 """Every kind of event by name."""
 
 _FIELDS: dict[type, dict[str, bool]] = {}
+_DEFAULTS: dict[type, _Json] = {}
+
+
+def _defaults(cls: type) -> _Json:
+    """Return the fields of a kind of event that need not be written, and what they then are."""
+    if cls not in _DEFAULTS:
+        _DEFAULTS[cls] = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+    return _DEFAULTS[cls]
 
 
 def _fields(cls: type) -> dict[str, bool]:

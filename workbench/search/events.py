@@ -26,11 +26,18 @@ class Said:
         return self.text
 
 
+_NOTHING = Said("")
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
     """The search of one plan begins. Attributes: plan; what is searched, in words."""
 
     plan: str
+
+    def describe(self) -> str:
+        """Return the plan."""
+        return f"searching {self.plan}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +57,38 @@ class ValueKept:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """An operator can make a value. Attributes: plan; node; operator; operands: node numbers."""
+    """An operator can make a value, or, in the prefix engine, a prefix is longer by one operator.
+
+    Attributes: plan; node; operator; operands: node numbers. Of a prefix also: prefix, parent: names; distance: operators
+    to a goal at least; expression, latex: of the new tensor; goal, goal_latex: the program's with the part that it
+    matches marked; verdicts: of the pruners, one a line.
+    """
 
     plan: str
     node: int
     operator: str
     operands: tuple[int, ...]
+    prefix: str = ""
+    parent: str = ""
+    distance: int = 0
+    expression: Text = field(default=_NOTHING, compare=False)
+    latex: Text = field(default=_NOTHING, compare=False)
+    goal: Text = field(default=_NOTHING, compare=False)
+    goal_latex: Text = field(default=_NOTHING, compare=False)
+    verdicts: Text = field(default=_NOTHING, compare=False)
 
     def describe(self) -> str:
         """Return the operator and its operands."""
-        return f"{self.node} = {self.operator}({', '.join(map(str, self.operands))})"
+        line = f"{self.node} = {self.operator}({', '.join(map(str, self.operands))})"
+        return f"{self.prefix}: {line}: {self.expression()}" if self.prefix else line
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """Something was left out.
 
-    Attributes: plan; rule; subject: what, in words; evidence: why, in words when asked; count: how many alike.
+    Attributes: plan; rule; subject: what, in words; evidence: why, in words when asked; count: how many alike. Of a prefix
+    also: prefix, parent: names; verdicts: of the pruners, one a line.
     """
 
     plan: str
@@ -74,6 +96,9 @@ class Pruned:
     subject: Text = field(compare=False)
     evidence: Text = field(compare=False)
     count: int = 1
+    prefix: str = ""
+    parent: str = ""
+    verdicts: Text = field(default=_NOTHING, compare=False)
 
     def describe(self) -> str:
         """Return what was left out and why."""
@@ -132,6 +157,10 @@ class Progress:
     total: int
     states: int
     structures: int
+
+    def describe(self) -> str:
+        """Return the counts."""
+        return f"plan {self.done} of {self.total}, {self.states} states, {self.structures} structures"
 
 
 @dataclass(frozen=True, slots=True)

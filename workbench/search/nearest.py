@@ -5,6 +5,7 @@ Invariant: the value can be made within the limit, and its distance is never mor
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from workbench.display import Displayed
@@ -126,9 +127,8 @@ class _Reader:
     def __init__(self, expressions: Expressions, goals: Goals) -> None:
         self.readback, self.goals = Readback(expressions.algebra), goals
         problem = expressions.problem
-        self._numbers = {str(number): str(problem.extents[name]) for name, number in problem.numbers.items()}
-        inputs = enumerate(problem.program.inputs)
-        self._names = {f"in{position}": tensor.name for position, tensor in inputs}
+        self._numbers = {number: str(problem.extents[name]) for name, number in problem.numbers.items()}
+        self._names = {f"in{position}": tensor.name for position, tensor in enumerate(problem.program.inputs)}
 
     def text(self, value: Value) -> str:
         return self._named(abstract_print.to_text(self.readback.term(value)))
@@ -147,8 +147,5 @@ class _Reader:
         return ", then ".join(steps or ["add what stands beside it"])
 
     def _named(self, text: str) -> str:
-        for number, extent in self._numbers.items():
-            text = text.replace(number, extent)
-        for short in sorted(self._names, key=len, reverse=True):
-            text = text.replace(short, self._names[short])
-        return text
+        with_extents = re.sub(r"\d{7,}", lambda found: self._numbers.get(int(found[0]), found[0]), text)
+        return re.sub(r"\bin\d+\b", lambda found: self._names.get(found[0], found[0]), with_extents)

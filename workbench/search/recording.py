@@ -61,6 +61,13 @@ class Subject:
         return digest(dump(self.header()))
 
 
+@dataclass(frozen=True, slots=True)
+class UnitLine:
+    """The line that marks a finished unit."""
+
+    text: str
+
+
 def version() -> str:
     """Return the version of the workbench (which this module must not import, being part of it)."""
     return str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", ""))
@@ -72,8 +79,12 @@ class Recorder:
     Attributes: path; past: the record of an interrupted run that is continued, None if there is none; elapsed_s.
     """
 
-    def __init__(self, path: str | os.PathLike[str], subject: Subject, *, resume: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], subject: Subject, *, resume: bool = True, after_s: float = 0.0
+    ) -> None:
         """Look at the file. resume: continue what it holds; otherwise a record of a search is replaced.
+
+        after_s: seconds before the first line is written, so that a short search leaves no file.
 
         Raises: UsageError when it holds something else than this search; OSError.
         """
@@ -86,6 +97,8 @@ class Recorder:
         self.elapsed_s = units[-1].elapsed_s if units else 0.0
         self._done = 0
         self._flushed = time.perf_counter()
+        self._first = self._flushed + after_s
+        self._waiting: list[Event | UnitLine] = []
 
     def _past(self, subject: Subject, *, resume: bool) -> Replay | None:
         if not self.path.exists() or not self.path.stat().st_size:
@@ -125,16 +138,23 @@ class Recorder:
     # ----------------------------------------------------------------------------------------------------- the present
     def keep(self, event: Event) -> None:
         """Write an event."""
-        for line in self._lines.lines(event):
-            self._file.write(line.encode() + b"\n")
-        if time.perf_counter() - self._flushed > FLUSH_S:
-            self._flush()
+        self._write(event)
 
     def end_unit(self, name: str, outcome: Outcome, elapsed_s: float) -> None:
         """Write the mark of a finished unit."""
-        mark = {"unit": name, "outcome": asdict(outcome), "elapsed_s": round(elapsed_s, 6)}
-        self._file.write(dump(mark).encode() + b"\n")
-        self._flush()
+        self._write(UnitLine(dump({"unit": name, "outcome": asdict(outcome), "elapsed_s": round(elapsed_s, 6)})))
+
+    def _write(self, item: Event | UnitLine) -> None:
+        now = time.perf_counter()
+        if now < self._first:
+            self._waiting.append(item)
+            return
+        waiting, self._waiting = [*self._waiting, item], []
+        for each in waiting:
+            lines = [each.text] if isinstance(each, UnitLine) else self._lines.lines(each)
+            self._file.writelines(line.encode() + b"\n" for line in lines)
+        if isinstance(item, UnitLine) or now - self._flushed > FLUSH_S:
+            self._flush()
 
     def close(self, *, finished: bool) -> None:
         """Write what is still to be written, and close the file."""

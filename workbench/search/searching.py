@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, cast
 
 from workbench.errors import UsageError
 from workbench.search.driver import drive
@@ -34,7 +34,7 @@ def search(
     verifier: Verifier | None = None,
     seed: int = 0,
     executor: Executor | HasExecutor | int | None = None,
-    record: str | os.PathLike[str] | None = None,
+    record: str | os.PathLike[str] | Recorder | None = None,
     resume: bool = True,
 ) -> Iterator[Event]:
     """Return the events of a search for µGraphs that compute a program; nothing is searched before they are asked for.
@@ -50,15 +50,23 @@ def search(
     Raises: UsageError for a program with block graphs, choices that do not fit together, or a record of another search.
     """
     space = space or Space()
-    engine = engine or ("prefix" if pruners is not None or space.mapping == "enumerate" else "values")
+    engine = engine or default_engine(space, pruners)
     work = _work(engine, program, space, pruners, verifier, seed)
     if record is None:
         return drive(work, runner=runner_of(executor))
-    recorder = Recorder(record, subject_of(program, space, engine, pruners, verifier, seed), resume=resume)
+    if isinstance(record, Recorder):
+        recorder = record
+    else:
+        recorder = Recorder(record, subject_of(program, space, engine, pruners, verifier, seed), resume=resume)
     if recorder.past is not None and recorder.past.is_finished:
         recorder.close(finished=True)
         return iter(recorder.past)
     return drive(work, runner=runner_of(executor), journal=recorder)
+
+
+def default_engine(space: Space, pruners: Sequence[object] | None) -> Engine:
+    """Return the engine that searches a space, if none is named."""
+    return "prefix" if pruners is not None or space.mapping == "enumerate" else "values"
 
 
 def subject_of(
@@ -99,4 +107,8 @@ def _work(
         if space.mapping != "axes":
             raise UsageError(f"mapping {space.mapping!r} belongs to the prefix engine; the values engine takes 'axes'")
         return ValueSearch(program, space, verifier, seed)
+    if engine == "prefix":
+        from workbench.search.prefix.engine import prefix_work
+
+        return prefix_work(program, space, cast(Any, pruners), verifier, seed)
     raise UsageError(f"engine {engine!r}: use 'values' or 'prefix'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -30,7 +31,8 @@ class Found(Displayed):
     """The result of a search: the space, what was found, and why the rest was not.
 
     Attributes: space; structures: verified, each once by structure hash; refused; finished: the counts, None if the
-    search was interrupted; misses: candidates that were met and left out for memory or layout.
+    search was interrupted; misses: candidates that were met and left out for memory or layout; pruned: rule -> what the
+    events count; progress: the last that was told.
     """
 
     space: Space
@@ -38,6 +40,8 @@ class Found(Displayed):
     refused: list[Refused] = field(default_factory=list)
     finished: Finished | None = None
     misses: list[Pruned] = field(default_factory=list)
+    pruned: Counter[str] = field(default_factory=Counter)
+    progress: Progress | None = None
 
     def describe(self) -> str:
         """Return the counts and every structure's text."""
@@ -51,7 +55,13 @@ class Found(Displayed):
 def collect(events: Iterable[Event], space: Space, watch: Callable[[Event], None] | None = None) -> Found:
     """Return what the events of a search found. watch: sees every event first."""
     result = Found(space)
-    known: set[str] = set()
+    gather(events, result, watch)
+    return result
+
+
+def gather(events: Iterable[Event], result: Found, watch: Callable[[Event], None] | None = None) -> None:
+    """Add what the events of a search found; when they are interrupted, what came before is there."""
+    known = {found.structure_hash for found in result.structures}
     sizes: dict[int, Completed] = {}
     for event in events:
         if watch is not None:
@@ -66,13 +76,16 @@ def collect(events: Iterable[Event], space: Space, watch: Callable[[Event], None
                     result.structures.append(Structure(event.graph, completed.operators, completed.kernels))
             case Refused():
                 result.refused.append(event)
-            case Pruned(rule="memory" | "layout"):
-                result.misses.append(event)
+            case Pruned():
+                result.pruned[event.rule] += event.count
+                if event.rule in ("memory", "layout"):
+                    result.misses.append(event)
+            case Progress():
+                result.progress = event
             case Finished():
                 result.finished = event
             case _:
                 pass
-    return result
 
 
 def progress_lines(events: Iterable[Event], tell: Callable[[str], None]) -> Iterator[Event]:
