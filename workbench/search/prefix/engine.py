@@ -1,0 +1,560 @@
+"""The paper's algorithm 1: prefixes extended operator by operator, kernel level and block level, each graph once.
+
+Slower than values first and as complete: it is what the paper describes, shows every step, and checks the other engine.
+Invariant: same program, space, options and seed give the same events; a prefix bears the same name whatever is pruned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+
+from workbench.errors import MemoryLimitError, NotApplicableError, UsageError
+from workbench.search.canonical import Canonical
+from workbench.search.chains import is_proper, why_not
+from workbench.search.driver import drive
+from workbench.search.engine import describe_sketch, has_products, judged
+from workbench.search.enumeration import Sketch
+from workbench.search.events import Completed, Event, Extended, Progress, Pruned, Said, Started
+from workbench.search.expressions import Expressions
+from workbench.search.palette import Palette, palette_of
+from workbench.search.places import Place
+from workbench.search.plans import Plan, axis_parts, folds_of, plans_of
+from workbench.search.prefix.extents import part_extents
+from workbench.search.prefix.frame import Application, Frame, Sketching
+from workbench.search.prefix.moves import Move, Moves
+from workbench.search.prefix.prefixes import Growth, Limits, Order, Prefix, extended_name, parse_name
+from workbench.search.prefix.tensors import Tensor, Tensors
+from workbench.search.prefix.views import Looked, look
+from workbench.search.problem import Problem, problem_of
+from workbench.search.pruners.names import pruners_of
+from workbench.search.pruners.rule import Context, Outlook, Pruner, Rule
+from workbench.search.schedules import first_instance
+from workbench.search.screen import Screen
+from workbench.search.space import Space
+from workbench.search.verdicts import VerdictLike, Verifier
+from workbench.search.work import Known, Outcome, Unit
+from workbench.ugraph.kernel_graph import KernelGraph
+
+EVERY = 20_000
+"""Prefixes between two tellings of progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How prefixes are searched.
+
+    Attributes: pruners; unique: drop a prefix in which a kernel holds two tensors of equal expression; limits: of their
+    own, else the space's; keep: a question asked about a prefix (by name) that some rule drops, True to keep it; start: a
+    prefix to begin with, by name, all others are left out; quiet: say only what is complete; tests: verify what is
+    complete; seconds: of process time, after which every plan ends (`Pruned` with the rule "time").
+    """
+
+    pruners: tuple[Pruner, ...] = ()
+    unique: bool = True
+    limits: Limits | None = None
+    keep: Callable[[str], bool] | None = None
+    start: str = ""
+    quiet: bool = False
+    tests: bool = True
+    seconds: float | None = None
+
+
+def search(
+    program: KernelGraph,
+    *,
+    space: Space | None = None,
+    pruners: Sequence[str | Pruner] | None = None,
+    verifier: Verifier | None = None,
+    seed: int = 0,
+    **options: object,
+) -> Iterator[Event]:
+    """Return the events of a search by prefixes, in this process; pruners: names or objects; options: see `Options`.
+
+    Raises: UsageError, UnknownNameError.
+    """
+    return drive(prefix_work(program, space or Space(), pruners, verifier, seed, **options))
+
+
+def prefix_work(
+    program: KernelGraph,
+    space: Space,
+    pruners: Sequence[str | Pruner] | None,
+    verifier: Verifier | None,
+    seed: int,
+    **options: object,
+) -> PrefixWork:
+    """Return a search by prefixes as units of work. Raises: UsageError, UnknownNameError."""
+    known = set(Options.__dataclass_fields__) - {"pruners"}
+    if not set(options) <= known:
+        raise UsageError(f"option {sorted(set(options) - known)[0]!r}: a prefix search has {', '.join(sorted(known))}")
+    chosen = Options(pruners=pruners_of(pruners), **options)  # type: ignore[arg-type]
+    if not any(pruner.needs_expressions for pruner in chosen.pruners) and "unique" not in options:
+        chosen = replace(chosen, unique=False)
+    return PrefixWork(Shared(program, space, seed, verifier, chosen))
+
+
+@dataclass
+class Shared:
+    """What all plans of a search read; in another process it is made again, once."""
+
+    program: KernelGraph
+    space: Space
+    seed: int
+    verifier: Verifier | None
+    options: Options
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what it is made of."""
+        return Shared, (self.program, self.space, self.seed, self.verifier, self.options)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The program as expressions."""
+        return problem_of(self.program)
+
+    @cached_property
+    def palette(self) -> Palette:
+        """The operators."""
+        return palette_of(self.problem, self.space)
+
+    @cached_property
+    def screen(self) -> Screen:
+        """The first test of structures."""
+        return Screen(self.problem, seed=self.seed)
+
+    def limits(self, plan: Plan) -> Limits:
+        """Return the limits in one plan."""
+        if self.options.limits is not None:
+            return self.options.limits
+        kernels = 0
+        if self.space.kernel_palette and has_products(self.problem):
+            kernels = max(0, self.space.max_kernel_ops - len(plan.loops))
+        return Limits(block=self.space.max_block_ops, kernels=kernels)
+
+
+class PrefixWork:
+    """The search as units of work, one plan each."""
+
+    def __init__(self, shared: Shared) -> None:
+        """Read the program. Raises: UsageError for a program with block graphs, or a start that is in no plan."""
+        self.shared = shared
+        self.plans = tuple(plans_of(shared.problem, shared.space))
+        self._chosen = range(len(self.plans))
+        if shared.options.start:
+            number, _ = parse_name(shared.options.start)
+            if number not in self._chosen:
+                raise UsageError(f"prefix {shared.options.start!r}: there are {len(self.plans)} plans")
+            self._chosen = range(number, number + 1)
+
+    @property
+    def total(self) -> int:
+        """How many plans are searched."""
+        return len(self._chosen)
+
+    def rounds(self) -> Generator[Sequence[Unit], Sequence[Outcome], None]:
+        """Yield all plans at once."""
+        yield [PlanOfPrefixes(self.shared, number, self.plans[number]) for number in self._chosen]
+
+    def note(self, event: Event) -> None:
+        """Nothing depends on what is found."""
+
+    def plan(self, number: int) -> PrefixSearch:
+        """Return the search of one plan, to be looked at step by step."""
+        return PrefixSearch(self.shared, number, self.plans[number])
+
+
+@dataclass(frozen=True)
+class PlanOfPrefixes:
+    """A unit: one plan."""
+
+    shared: Shared
+    number: int
+    plan: Plan
+    counts_on = True
+    steps = 1
+
+    @property
+    def name(self) -> str:
+        """Which plan."""
+        return f"prefixes of plan {self.number}: {self.plan.describe()}"
+
+    def events(self, known: Known) -> Generator[Event, None, Outcome]:
+        """Yield what the plan has."""
+        return (yield from PrefixSearch(self.shared, self.number, self.plan).events(known))
+
+
+@dataclass
+class Counts:
+    """What a search met. Attributes: generated, kept: prefixes; complete: graphs; dropped: rule -> prefixes; ended: by time."""
+
+    generated: int = 0
+    kept: int = 0
+    complete: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    ended: bool = False
+
+
+class PrefixSearch:
+    """The prefixes of one plan. Attributes: plan; tensors; rules: the pruners, bound; counts; found: structures by key."""
+
+    def __init__(self, shared: Shared, number: int, plan: Plan) -> None:
+        """Bind the pruners."""
+        self.shared, self.number, self.plan = shared, number, plan
+        self.options, self.problem = shared.options, shared.problem
+        limits = shared.limits(plan)
+        expressions = Expressions(
+            self.problem,
+            shared.palette,
+            axis_parts(plan),
+            folds_of(self.problem, [plan]),
+            limit=limits.block + limits.kernels,
+            outer_products=shared.space.outer_products,
+        )
+        needs = any(pruner.needs_expressions for pruner in self.options.pruners)
+        self.tensors = Tensors(expressions, exact=needs or self.options.unique)
+        self.frame = Frame(expressions, plan)
+        extents = part_extents(expressions, plan)
+        self.context = Context(self.problem, self.tensors, self.frame, extents)
+        self.rules: tuple[Rule, ...] = tuple(pruner.bind(self.context) for pruner in self.options.pruners)
+        moves = Moves(self.tensors, self.frame, self.rules, needed_only=shared.space.chains == "needed")
+        self.order = Order(self.frame)
+        self.growth = Growth(moves, self.order, limits, unique=self.options.unique)
+        self.needed = self._needed()
+        self.goal_masks = [expressions.algebra.mask[goal] for goal in expressions.goals]
+        self.canonical = Canonical()
+        self.counts = Counts()
+        self.found: dict[tuple[int, ...], tuple[Sketch, Prefix]] = {}
+        self._deadline: float | None = None
+
+    def _needed(self) -> frozenset[int]:
+        """Return the positions of inputs that the goals mention, under the axes they mention them."""
+        terms = {term for goal in self.problem.goals for term in goal.term.subterms()}
+        return frozenset(p for p, start in enumerate(self.problem.starts) if start.term in terms)
+
+    # --------------------------------------------------------------------------------------------------- step by step
+    def root(self) -> Prefix:
+        """Return the prefix without operators."""
+        return self.growth.empty(self.number, self.needed)
+
+    def prefix(self, name: str) -> Prefix:
+        """Return the prefix of a name, whatever drops it. Raises: UsageError for one that the palette does not have."""
+        number, steps = parse_name(name)
+        if number != self.number:
+            raise UsageError(f"prefix {name!r} belongs to plan {number}, this is plan {self.number}")
+        at = self.root()
+        for step in steps:
+            at = self._stepped(at, step, name)
+        return at
+
+    def _stepped(self, prefix: Prefix, step: tuple[int, int, int, int], name: str) -> Prefix:
+        for moment, high, low, move in self.candidates(prefix):
+            if (moment, high, low, move.rank) == step:
+                if not self.growth.fits(prefix, move):
+                    break
+                return self.growth.extend(prefix, moment, high, low, self._with_tensor(move), self.needed)
+        raise UsageError(f"prefix {name!r}: nothing follows {prefix.name!r} as {extended_name('', step)[1:]!r}")
+
+    def candidates(self, prefix: Prefix) -> Iterator[tuple[int, int, int, Move]]:
+        """Yield every extension in canonical order, dropped ones too: (time, larger operand, other, move)."""
+        last = prefix.step
+        for moment, high, at, low, other in self.order.pairs(prefix):
+            batch = self.growth.moves.of(prefix.tensors[high], at, None if low < 0 else prefix.tensors[low], other)
+            behind = (moment, high, low) == last[:3]
+            for move in batch.every:
+                if not behind or move.rank > last[3]:
+                    yield moment, high, low, move
+
+    def look(self, prefix: Prefix, moment: int, high: int, low: int, move: Move) -> Looked:
+        """Return everything there is to say about an extension, for a stepper."""
+        outlook = self.outlook(prefix, moment, high, low, self._with_tensor(move))
+        return look(self.rules, self.context, outlook, moment, self.why_dropped(outlook, moment))
+
+    def _with_tensor(self, move: Move) -> Move:
+        """Return a move with its result, also where it was dropped before that was made."""
+        if move.made is not None:
+            return move
+        return replace(move, made=self.tensors.made(move.operator, move.operands, move.folded, move.axis))
+
+    def outlook(self, prefix: Prefix, moment: int, high: int, low: int, move: Move) -> Outlook:
+        """Return what an extension would leave."""
+        after = self.growth.extend(prefix, moment, high, low, move, self.needed)
+        stuck = prefix.waiting > 0 and moment != prefix.step[0]
+        return Outlook(
+            prefix, move, high, low, after.left, after.kernels_left, after.dangling, after.waiting, after.count,
+            len(self.goal_masks), stuck,
+        )  # fmt: skip
+
+    def why_dropped(self, outlook: Outlook, moment: int) -> str:
+        """Return the first rule that drops an extension, "" for none."""
+        move = outlook.move
+        if move.dropped_by:
+            return move.dropped_by
+        if not self.growth.fits(outlook.prefix, move):
+            return "limits"
+        if self.growth.repeats(outlook.prefix, move, outlook.high, outlook.low):
+            return "duplicate"
+        return next((rule.name for rule in self.rules if rule.drops_prefix(outlook)), "")
+
+    # ---------------------------------------------------------------------------------------------------- the search
+    def events(self, known: Known) -> Generator[Event, None, Outcome]:
+        """Yield the events of the plan."""
+        if self.options.seconds is not None:
+            self._deadline = time.process_time() + self.options.seconds
+        yield Started(self.plan.describe())
+        root = self.prefix(self.options.start) if self.options.start else self.root()
+        yield from self._grow(root)
+        if self.counts.ended:
+            words = f"stopped after {self.options.seconds:g} s of process time"
+            yield Pruned(self.plan.describe(), "time", Said("what was not yet tried"), Said(words))
+        yield Progress(1, 0, self.counts.generated, len(self.found))
+        structures, verified = yield from self._test(known)
+        return Outcome(
+            steps=1,
+            states=self.counts.generated,
+            candidates=self.counts.complete,
+            structures=structures,
+            verified=verified,
+            incomplete=self.tensors.algebra.undecided,
+            numbers=len(self.found),
+            pruned=dict(self.counts.dropped),
+            facts={"kept": self.counts.kept, "ended": self.counts.ended},
+        )
+
+    def run(self) -> Counts:
+        """Search the plan without a word. Returns the counts; `found` has the structures."""
+        if self.options.seconds is not None:
+            self._deadline = time.process_time() + self.options.seconds
+        for _ in self._grow(self.prefix(self.options.start) if self.options.start else self.root()):
+            pass
+        return self.counts
+
+    def _grow(self, prefix: Prefix) -> Iterator[Event]:
+        counts, growth, quiet = self.counts, self.growth, self.options.quiet and self.options.keep is None
+        tensors, last = prefix.tensors, prefix.step
+        for moment, high, at, low, other in self.order.pairs(prefix):
+            batch = growth.moves.of(tensors[high], at, None if low < 0 else tensors[low], other)
+            if not batch.every:
+                continue
+            behind = (moment, high, low) == last[:3]
+            if quiet and not behind:
+                counts.generated += len(batch.every)
+                if batch.dropped:
+                    counts.dropped.update(batch.dropped)
+                moves: Sequence[Move] = batch.kept
+            else:
+                moves = [move for move in batch.every if not behind or move.rank > last[3]]
+                counts.generated += len(moves)
+            for move in moves:
+                if not growth.fits(prefix, move):
+                    counts.generated -= 1
+                    if move.dropped_by and quiet and not behind:
+                        counts.dropped[move.dropped_by] -= 1
+                    continue
+                yield from self._step(prefix, moment, high, low, move, quiet)
+            if self._deadline is not None and time.process_time() > self._deadline:
+                counts.ended = True
+            if counts.ended:
+                return
+
+    def _step(self, prefix: Prefix, moment: int, high: int, low: int, move: Move, quiet: bool) -> Iterator[Event]:
+        counts, growth = self.counts, self.growth
+        rule = move.dropped_by
+        after: Prefix | None = None
+        if not rule and growth.repeats(prefix, move, high, low):
+            rule = "duplicate"
+        if not rule:
+            after = growth.extend(prefix, moment, high, low, move, self.needed)
+            stuck = prefix.waiting > 0 and moment != prefix.step[0]
+            outlook = Outlook(
+                prefix, move, high, low, after.left, after.kernels_left, after.dangling, after.waiting, after.count,
+                len(self.goal_masks), stuck,
+            )  # fmt: skip
+            for each in self.rules:
+                if each.drops_prefix(outlook) or each.drops_extended(after):
+                    rule = each.name
+                    break
+        if rule:
+            counts.dropped[rule] += 1
+            if not quiet:
+                yield self._pruned(prefix, moment, high, low, move, rule)
+            keep = self.options.keep
+            if keep is None or not keep(extended_name(prefix.name, (moment, high, low, move.rank))):
+                return
+            after = growth.extend(prefix, moment, high, low, self._with_tensor(move), self.needed)
+        assert after is not None
+        counts.kept += 1
+        if not quiet:
+            yield self._extended(after, moment, high, low)
+            if counts.generated // EVERY > (counts.generated - 1) // EVERY:
+                yield Progress(0, 0, counts.generated, len(self.found))
+        yield from self._complete(after)
+        if after.left > 0 or after.kernels_left > 0:
+            yield from self._grow(after)
+
+    # -------------------------------------------------------------------------------------------------------- events
+    def _extended(self, after: Prefix, moment: int, high: int, low: int) -> Extended:
+        parent, move = after.parent, after.move
+        assert parent is not None
+        assert move is not None
+        said = _Saying(self, parent, moment, high, low, move)
+        return Extended(
+            self.plan.describe(),
+            len(after.tensors) - 1,
+            move.label(),
+            after.operands,
+            after.name,
+            parent.name,
+            move.distance,
+            said.of("expression"),
+            said.of("latex"),
+            said.of("goal"),
+            said.of("goal_latex"),
+            said.of("verdicts"),
+        )
+
+    def _pruned(self, prefix: Prefix, moment: int, high: int, low: int, move: Move, rule: str) -> Pruned:
+        said = _Saying(self, prefix, moment, high, low, move, rule)
+        name = extended_name(prefix.name, (moment, high, low, move.rank))
+        subject, evidence, verdicts = said.of("subject"), said.of("evidence"), said.of("verdicts")
+        return Pruned(self.plan.describe(), rule, subject, evidence, 1, name, prefix.name, verdicts)
+
+    # ------------------------------------------------------------------------------------------------------ complete
+    def _complete(self, prefix: Prefix) -> Iterator[Event]:
+        """Keep the structures of a prefix that is a whole graph."""
+        goals = self.goal_masks
+        if prefix.tensors[-1].mask not in goals:
+            return
+        inputs = len(self.tensors.starts)
+        unread = [p for p in range(inputs, len(prefix.tensors)) if not prefix.used >> p & 1]
+        if len(unread) > len(goals):
+            return
+        for outputs in self._outputs(prefix, unread):
+            line = prefix.line()
+            made = [_application(step) for step in line]
+            sketch = Sketching(self.tensors, self.frame, prefix.tensors, made).sketch(outputs)
+            if not is_proper(sketch) and self.options.unique:
+                continue
+            rule = why_not(sketch) if self.shared.space.chains == "needed" else None
+            if rule is not None:
+                self.counts.dropped[f"chain: {rule}"] += 1
+                if not self.options.quiet:
+                    yield Pruned(self.plan.describe(), f"chain: {rule}", Said(describe_sketch(sketch)), Said(rule))
+                continue
+            self.counts.complete += 1
+            key = self.canonical.key(sketch)
+            known = self.found.get(key)
+            if known is None or sketch.block_operators < known[0].block_operators:
+                self.found[key] = sketch, prefix
+
+    def _outputs(self, prefix: Prefix, unread: list[int]) -> Iterator[tuple[int, ...]]:
+        """Yield the positions that may be the outputs, in their order: right axes, stored, and nothing is left over."""
+        choices = []
+        inputs, last = len(self.tensors.starts), 2 * len(self.plan.loops)
+        several = len(self.goal_masks) > 1
+        for number, mask in enumerate(self.goal_masks):
+            found = []
+            for position in range(inputs, len(prefix.tensors)) if several else unread:
+                if prefix.tensors[position].mask != mask:
+                    continue
+                place = self.order.seen(prefix, position, last)
+                if place is None or place < self._earliest(several):
+                    continue
+                if several and self.tensors.exact and not self._is_goal(prefix.tensors[position], number):
+                    continue
+                found.append(position)
+            choices.append(found)
+        for outputs in product(*choices):
+            if set(unread) <= set(outputs):
+                yield outputs
+
+    def _earliest(self, several: bool) -> Place:
+        """Return the earliest place of an output: the only one comes last, one of several may be a predefined kernel's."""
+        if several:
+            return Place.BEFORE
+        return Place.AFTER if len(self.plan.loops) == 2 else Place.BETWEEN
+
+    def _is_goal(self, tensor: Tensor, number: int) -> bool:
+        return self.tensors.value(tensor) == self.tensors.expressions.goals[number]
+
+    def _test(self, known: Known) -> Generator[Event, None, tuple[int, int]]:
+        """Yield the structures, tested; return how many can be built and how many pass."""
+        structures = verified = 0
+        if not self.options.tests:
+            return 0, 0
+        for number, (sketch, _) in enumerate(self.found.values()):
+            try:
+                graph = first_instance(sketch)
+            except NotApplicableError as fault:
+                yield self._left_out("layout", sketch, str(fault))
+                continue
+            except MemoryLimitError as fault:
+                yield self._left_out("memory", sketch, str(fault))
+                continue
+            structures += 1
+            yield Completed(self.plan.describe(), number, graph, sketch.block_operators, sketch.kernels)
+            verdict = known[number] if number in known else self._verdict(sketch, graph)
+            verified += verdict.kind == "equal"
+            yield judged(number, graph, verdict)
+        return structures, verified
+
+    def _verdict(self, sketch: Sketch, graph: KernelGraph) -> VerdictLike:
+        if self.shared.verifier is not None:
+            return self.shared.verifier(self.shared.program, graph)
+        return self.shared.screen.screen(sketch)
+
+    def _left_out(self, rule: str, sketch: Sketch, evidence: str) -> Pruned:
+        self.counts.dropped[rule] += 1
+        return Pruned(self.plan.describe(), rule, Said(describe_sketch(sketch)), Said(evidence))
+
+
+def _application(prefix: Prefix) -> Application:
+    move = prefix.move
+    assert move is not None
+    return Application(move.kind, move.operator, prefix.operands, move.axis, move.folded, move.place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Saying:
+    """What an event says when asked: an extension that is looked at only then."""
+
+    search: PrefixSearch
+    prefix: Prefix
+    moment: int
+    high: int
+    low: int
+    move: Move
+    rule: str = ""
+
+    def of(self, what: str) -> Callable[[], str]:
+        return _Words(self, what)
+
+    def look(self) -> Looked:
+        return self.search.look(self.prefix, self.moment, self.high, self.low, self.move)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    saying: _Saying
+    what: str
+
+    def __call__(self) -> str:
+        looked = self.saying.look()
+        match self.what:
+            case "expression":
+                return looked.expression()
+            case "latex":
+                return looked.expression(latex=True)
+            case "goal":
+                return looked.goal()
+            case "goal_latex":
+                return looked.goal(latex=True)
+            case "subject":
+                return looked.subject()
+            case "verdicts":
+                return "\n".join(verdict.describe() for verdict in looked.verdicts)
+        return looked.evidence(self.saying.rule)

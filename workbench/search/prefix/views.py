@@ -1,0 +1,98 @@
+"""One extension of a prefix as a stepper shows it: operator, operands, expression, the goal, and what every pruner says.
+
+Invariant: nothing is written before somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.domains import abstract_print
+from workbench.domains.abstract_expr import Term, map_terms, symbol
+from workbench.domains.abstract_readback import Readback
+from workbench.search.prefix.prefixes import extended_name
+from workbench.search.pruners.expression import ExpressionRule
+from workbench.search.pruners.rule import Context, Judged, Outlook, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """An extension.
+
+    Attributes: name, parent: of prefixes; operator: in words; operands: positions in the operator's order; dropped_by: the
+    rule that drops it first, "" for none; verdicts: of every pruner.
+    """
+
+    name: str
+    parent: str
+    operator: str
+    operands: tuple[int, ...]
+    dropped_by: str
+    verdicts: tuple[Judged, ...]
+    outlook: Outlook
+    context: Context
+    rule: ExpressionRule | None
+
+    def expression(self, *, latex: bool = False) -> str:
+        """Return the new tensor's expression in the lecture's notation."""
+        made = self.outlook.move.made
+        assert made is not None
+        if self.rule is not None:
+            return self._text(self.rule.term(made), latex=latex)
+        tensors = self.context.tensors
+        return self._text(Readback(tensors.algebra).term(tensors.value(made)), latex=latex)
+
+    def goal(self, *, latex: bool = False) -> str:
+        """Return the goal with the part marked that the tensor matches; unmarked where it matches none."""
+        made = self.outlook.move.made
+        assert made is not None
+        if self.rule is not None:
+            return self._text(self.rule.goal_with_part(made), latex=latex)
+        return self._text(self.context.problem.goals[0].term, latex=latex)
+
+    def subject(self) -> str:
+        """Return the operator with its operands and what it would make."""
+        operands = ", ".join(map(str, self.operands))
+        return f"{self.operator}({operands}) = {self.expression()}"
+
+    def evidence(self, rule: str) -> str:
+        """Return why a rule drops it."""
+        for verdict in self.verdicts:
+            if verdict.pruner == rule:
+                return verdict.why()
+        return _WORDS.get(rule, "")
+
+    def _text(self, term: Term, *, latex: bool) -> str:
+        names = {f"in{start.position}": start.position for start in self.context.problem.starts}
+        inputs = self.context.problem.program.inputs
+
+        def named(sub: Term) -> Term:
+            return symbol(inputs[names[sub.name]].name, sub.axes) if sub.name in names else sub
+
+        shown = map_terms(term, named)
+        return abstract_print.to_latex(shown) if latex else abstract_print.to_text(shown)
+
+
+_WORDS = {
+    "duplicate": "its kernel, or device memory, has a tensor of equal expression already",
+    "limits": "no operator of this kind is left",
+}
+
+
+def look(rules: Sequence[Rule], context: Context, outlook: Outlook, moment: int, dropped_by: str) -> Looked:
+    """Return an extension as a stepper shows it."""
+    step = (moment, outlook.high, outlook.low, outlook.move.rank)
+    positions = {id(outlook.prefix.tensors[p]): p for p in (outlook.low, outlook.high) if p >= 0}
+    operands = tuple(positions[id(operand)] for operand in outlook.move.operands)
+    return Looked(
+        extended_name(outlook.prefix.name, step),
+        outlook.prefix.name,
+        outlook.move.label(),
+        operands,
+        dropped_by,
+        tuple(rule.explain(outlook) for rule in rules),
+        outlook,
+        context,
+        next((rule for rule in rules if isinstance(rule, ExpressionRule)), None),
+    )
