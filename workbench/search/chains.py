@@ -39,9 +39,12 @@ def why_not(sketch: Sketch) -> str | None:
 def is_proper(sketch: Sketch) -> bool:
     """Return whether a sketch belongs to its plan: every block graph is there, loops accumulate, blocks are combined.
 
-    Also, no value is made twice in one block graph.
+    Also, no value is made twice in one block graph, and none is read only to be stored again.
     """
     graph = sketch.hypergraph
+    read = {node for node, edge in sketch.chosen if edge.kind == "load"}
+    if any(edge.kind == "store" and edge.operands[0] in read for _, edge in sketch.chosen):
+        return False
     kernels = [graph.places[node].kernel for node, _ in sketch.chosen]
     for kernel, loop in enumerate(graph.plan.loops):
         edges = [edge for (_, edge), where in zip(sketch.chosen, kernels, strict=True) if where == kernel]
