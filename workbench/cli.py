@@ -29,12 +29,12 @@ COMMANDS = {
     "verify": "decide whether two graphs compute the same",
     "emit": "write the CUDA kernels of a program or graph",
     "search": "find µGraphs that compute the same as a program",
+    "replay": "print a recorded run the way it was printed when it ran",
     "doctor": "say which optional parts this machine has",
 }
 PROMISED = {
     "optimize": "find and tune the fastest verified µGraph of a program",
     "measure": "time kernels beside what you would otherwise run",
-    "replay": "replay a recorded run",
     "lab": "open the notebooks",
 }
 _LEADING = ("--json", "--debug")
@@ -128,6 +128,9 @@ def _command(name: str) -> Command:
 
 def _print(answer: Answer, *, as_json: bool) -> int:
     print(json.dumps(_finite(answer.values), allow_nan=False) if as_json else answer.text, flush=True)
+    if answer.interrupted:
+        _complain(answer.interrupted)
+        return 130
     return 0 if answer.is_yes else 1
 
 

@@ -14,12 +14,14 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 class Answer:
     """A command's answer.
 
-    Attributes: text: for people; values: the JSON object; is_yes: False when the answer is no (exit code 1).
+    Attributes: text: for people; values: the JSON object; is_yes: False when the answer is no (exit code 1); interrupted:
+    how to go on after Ctrl-C, one line for standard error (exit code 130), "" when there was none.
     """
 
     text: str
     values: dict[str, Json] = field(default_factory=dict)
     is_yes: bool = True
+    interrupted: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,6 @@ def _measure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE")
 
 
-def _replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN")
-
-
 def _lab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("notebook", nargs="?", metavar="NOTEBOOK")
 
@@ -37,7 +33,6 @@ def _lab(parser: argparse.ArgumentParser) -> None:
 _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "optimize": _optimize,
     "measure": _measure,
-    "replay": _replay,
     "lab": _lab,
 }
 

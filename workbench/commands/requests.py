@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.commands.python_programs import names_python, read_python
 from workbench.errors import FormatError, UnknownNameError, UsageError
 from workbench.programs import registry
 from workbench.programs.record import Instance
@@ -83,13 +84,17 @@ def settle(name: str, arguments: argparse.Namespace, settings: Mapping[str, str]
 
 
 def read_source(target: str, arguments: argparse.Namespace, settings: Mapping[str, str]) -> Source:
-    """Return the graphs that a program's name or a file's path stands for; a program's name goes first.
+    """Return the graphs that a program's name, a file's path or FILE.py:FUNCTION stands for; a program's name goes first.
 
-    Raises: UnknownNameError when it is neither; FormatError from a broken file; OSError; as `settle`.
+    Raises: UnknownNameError when it is none of them; FormatError from a broken file; OSError; as `settle`, `read_python`.
     """
     if target in registry.names():
         instance = settle(target, arguments, settings)
         return Source(instance, (instance.build(),))
+    if names_python(target):
+        if arguments.style:
+            raise UsageError(f"{target} has no styles; leave --style away")
+        return Source(None, (read_python(target, settings, arguments.dtype),))
     path = Path(target)
     if not path.exists() and path.suffix == "" and path.name == target:
         try:

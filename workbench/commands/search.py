@@ -1,4 +1,8 @@
-"""`workbench search`: find µGraphs that compute the same as a program, and say what was left out and why."""
+"""`workbench search`: find µGraphs that compute the same as a program, and say what was left out and why.
+
+Ctrl-C prints what was found so far. A search that took more than a moment has by then a record, with `--record` in that
+file, else in the user's cache folder, and `--resume` continues it.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,29 @@ import argparse
 import resource
 import sys
 import time
-from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import cast
 
-from workbench.commands import requests
+from workbench.codegen.cuda.content_cache import user_cache_folder
+from workbench.commands import findings, requests
 from workbench.commands.answer import Answer, Call, Json
-from workbench.programs.record import Instance
-from workbench.programs.registry import known_good
-from workbench.search.engine import search
+from workbench.errors import FormatError, UsageError
+from workbench.search.engine import search as search_values
+from workbench.search.events import Event, Progress
+from workbench.search.nearest import nearest_value
+from workbench.search.recording import Recorder, Subject, difference
+from workbench.search.replay import Replay
+from workbench.search.searching import Engine, default_engine, search, subject_of
 from workbench.search.space import Chains, Mapping, Space
-from workbench.search.summary import Found, collect, progress_lines
-from workbench.search.verdicts import VerdictLike
+from workbench.search.summary import Found, collect, gather
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.verify.compare import verify
+
+RECORDED_AFTER_S = 2.0
+"""Seconds after which a search without `--record` begins to keep a record of its own."""
 
 _MORE = 4
 """How many further operators are tried to say where the nearest µGraph is, when none was found."""
@@ -28,24 +41,34 @@ _MORE = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     space = Space()
-    parser.add_argument("program", metavar="PROGRAM", help="a program's name, or a file with a graph of operators")
+    parser.add_argument(
+        "program", metavar="PROGRAM", help="a program's name, a file with a graph of operators, or FILE.py:FUNCTION"
+    )
+    parser.add_argument(
+        "--engine", choices=["values", "prefix"], help="values first (default), or the paper's prefixes"
+    )
     parser.add_argument(
         "--max-block-ops", type=int, default=space.max_block_ops, metavar="N",
         help=f"operators of all block graphs together, without loads and stores (default {space.max_block_ops})",
     )  # fmt: skip
-    parser.add_argument("--max-kernel-ops", type=int, default=space.max_kernel_ops, metavar="N", help="kernels at most")
     parser.add_argument(
-        "--max-block-graphs",
-        type=int,
-        default=space.max_block_graphs,
-        metavar="N",
-        help="graph-defined kernels at most",
-    )
+        "--max-kernel-ops", type=int, default=space.max_kernel_ops, metavar="N",
+        help=f"kernels at most (default {space.max_kernel_ops})",
+    )  # fmt: skip
     parser.add_argument(
-        "--mapping", choices=["axes", "enumerate"], default="axes", help="how grids and loops are chosen"
-    )
+        "--max-block-graphs", type=int, default=space.max_block_graphs, metavar="N",
+        help=f"graph-defined kernels at most (default {space.max_block_graphs})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--mapping", choices=["axes", "enumerate"], default="axes",
+        help="how grids and loops are chosen: one choice a block graph (default), or the paper's independent maps",
+    )  # fmt: skip
     parser.add_argument("--chains", choices=["needed", "all"], default="needed", help="which chains of kernels count")
+    parser.add_argument("--pruners", metavar="A,B", help="what prunes the prefix engine, by name; none: nothing does")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random tests (default 0)")
+    parser.add_argument("--workers", type=int, metavar="N", help="search in so many processes (default: in this one)")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write every event to this file, for replay")
+    parser.add_argument("--resume", action="store_true", help="continue where an interrupted search stopped")
     parser.add_argument(
         "--certify",
         action="store_true",
@@ -67,69 +90,114 @@ def run(call: Call) -> Answer:
         mapping=cast(Mapping, arguments.mapping),
         chains=cast(Chains, arguments.chains),
     )
-    verifier = _certified(arguments.seed) if arguments.certify else None
-    events = search(program, space=space, verifier=verifier, seed=arguments.seed)
-    found = collect(progress_lines(events, call.progress), space)
-    finished = found.finished
-    assert finished is not None
-    known = _known_good(source.instance, found)
-    lines = [space.describe(), finished.describe()]
-    if known is not None:
-        lines.append(f"a structure known to be good {'is' if known else 'is not'} among them")
-    structures: list[Json] = []
-    for number, one in enumerate(found.structures):
-        text = one.graph.describe()
-        lines.append(f"structure {number}: {one.operators} operators, {one.kernels} kernels\n{text}")
-        structures.append({"structure_hash": one.structure_hash, "text": text, "operators": one.operators})
+    pruners = _pruners(arguments.pruners)
+    engine: Engine = arguments.engine or default_engine(space, pruners)
+    verifier = partial(verify, shapes="reduced", seed=arguments.seed) if arguments.certify else None
+    subject = subject_of(program, space, engine, pruners, verifier, arguments.seed)
+    recorder = _recorder(arguments, subject)
+    events = search(
+        program, space=space, engine=engine, pruners=pruners, verifier=verifier, seed=arguments.seed,
+        executor=arguments.workers, record=recorder,
+    )  # fmt: skip
+    found = Found(space)
+    interrupted = ""
+    if recorder.past is not None:
+        call.progress(f"continuing the search that {recorder.path} holds")
+    try:
+        with closing(events):
+            gather(events, found, lambda event: _tell(event, call))
+    except KeyboardInterrupt:
+        interrupted = f"interrupted; {_how_to_continue(arguments, recorder)}"
+    if arguments.record is None and not interrupted:
+        with suppress(OSError):
+            recorder.path.unlink(missing_ok=True)
+    known = findings.known_structures(source.instance)
     values: dict[str, Json] = {
-        "space": cast(Json, space.to_json()),
-        "states": finished.states,
-        "pruned": dict(finished.pruned),
-        "candidates": finished.candidates,
-        "verified": finished.verified,
-        "refused": len(found.refused),
-        "structures": structures,
-        "known_good": known,
-        "incomplete": finished.incomplete,
+        "program": program.name,
+        "hash": program.hash,
+        "engine": engine,
+        "seed": arguments.seed,
+        **findings.values_of(found, known),
+        "record": str(recorder.path) if recorder.path.exists() else None,
+        "interrupted": bool(interrupted),
     }
-    if not found.structures:
-        miss = _nearest_miss(program, space, found)
+    lines = findings.lines_of(found, known)
+    if not found.structures and not interrupted:
+        miss, words = _nearest_miss(program, space, found, call)
         values["nearest_miss"] = miss
-        lines.append(f"nothing found; {miss}")
+        lines.append(f"nothing found; nearest miss: {words}")
     values["seconds"] = time.perf_counter() - start
     values["peak_mb"] = _peak_mb()
-    return Answer("\n".join(lines), values, is_yes=bool(found.structures))
+    return Answer("\n".join(lines), values, is_yes=bool(found.structures), interrupted=interrupted)
 
 
-def _certified(seed: int) -> Callable[[KernelGraph, KernelGraph], VerdictLike]:
-    def verifier(program: KernelGraph, candidate: KernelGraph) -> VerdictLike:
-        return verify(program, candidate, shapes="reduced", seed=seed)
-
-    return verifier
-
-
-def _known_good(instance: Instance | None, found: Found) -> bool | None:
-    """Return whether a known good structure was found; None for a program that none are known for."""
-    if instance is None:
+def _pruners(names: str | None) -> tuple[str, ...] | None:
+    if names is None:
         return None
-    good = known_good(instance.program.name, instance.style, instance.dtype, **instance.sizes)
-    hashes = {graph.structure_hash for graph in good}
-    return any(one.structure_hash in hashes for one in found.structures)
+    listed = tuple(name.strip() for name in names.split(",") if name.strip())
+    if not listed:
+        raise UsageError("--pruners names none; write --pruners none for a search that prunes nothing")
+    return () if listed == ("none",) else listed
 
 
-def _nearest_miss(program: KernelGraph, space: Space, found: Found) -> str:
-    """Return what came closest: a graph that was refused or does not fit, or one with more operators."""
-    if found.refused:
-        return f"a graph was met and not confirmed: {found.refused[0].describe()}"
-    if found.misses:
-        return f"a graph was met and left out: {found.misses[0].describe()}"
-    for more in range(1, _MORE + 1):
-        wider = replace(space, max_block_ops=space.max_block_ops + more)
-        structures = collect(search(program, space=wider), wider).structures
+def _recorder(arguments: argparse.Namespace, subject: Subject) -> Recorder:
+    """Return what keeps the events: in the file that was named, or, after a while, in the user's cache folder."""
+    path: Path | None = arguments.record
+    if path is None:
+        own = user_cache_folder("searches") / f"{subject.key}.jsonl"
+        return Recorder(own, subject, resume=arguments.resume, after_s=RECORDED_AFTER_S)
+    return Recorder(path, subject, resume=arguments.resume or _is_unfinished(path, subject))
+
+
+def _is_unfinished(path: Path, subject: Subject) -> bool:
+    """Return whether a file holds an interrupted search for the same; what is no record is refused later."""
+    try:
+        past = Replay(path)
+    except (FormatError, OSError):
+        return False
+    return not past.is_finished and not difference(past, subject)
+
+
+def _how_to_continue(arguments: argparse.Namespace, recorder: Recorder) -> str:
+    if not recorder.path.exists():
+        return "the search had just begun; call it again"
+    again = "the same command" if arguments.record is not None else "the same command with --resume"
+    return f"what was found is in {recorder.path}, and {again} continues"
+
+
+def _tell(event: Event, call: Call) -> None:
+    if isinstance(event, Progress):
+        call.progress(event.describe())
+
+
+def _nearest_miss(program: KernelGraph, space: Space, found: Found, call: Call) -> tuple[Json, str]:
+    """Return what came closest, as values and in words: a graph that was met, else a value, and where there is a µGraph."""
+    call.progress("looking for what came closest")
+    values: dict[str, Json] = {}
+    lines = []
+    met = [*(one.describe() for one in found.refused[:1]), *(one.describe() for one in found.misses[:1])]
+    if met:
+        values["met"] = met[0]
+        lines.append(f"a graph was met and {'not confirmed' if found.refused else 'left out'}: {met[0]}")
+    value = nearest_value(program, space)
+    if value is not None:
+        values |= cast(dict[str, Json], value.to_json())
+        lines.append(value.describe())
+    for more in range(1, _MORE + 1) if not met else ():
+        wider = replace(space, max_block_ops=space.max_block_ops + more, mapping="axes")
+        structures = collect(search_values(program, space=wider), wider).structures
         if structures:
             fewest = min(structures, key=lambda one: one.operators)
-            return f"with {fewest.operators} operators instead of {space.max_block_ops} there is\n{fewest.graph.describe()}"
-    return f"also with up to {space.max_block_ops + _MORE} operators there is none"
+            values["found_with_operators"] = fewest.operators
+            lines.append(
+                f"with {fewest.operators} operators instead of {space.max_block_ops} there is\n{fewest.graph.describe()}"
+            )
+            break
+    else:
+        if not met:
+            values["found_with_operators"] = None
+            lines.append(f"also with up to {space.max_block_ops + _MORE} operators there is none")
+    return values, "\n".join(lines)
 
 
 def _peak_mb() -> float:

@@ -87,7 +87,7 @@ class _Totals:
         self.pruned.update(outcome.pruned)
 
 
-def drive(work: Work, *, runner: Runner | None = None, journal: Journal | None = None) -> Iterator[Event]:
+def drive(work: Work, *, runner: Runner | None = None, journal: Journal | None = None) -> Generator[Event, None, None]:
     """Yield the events of a whole search, those of an interrupted run first; the last is `Finished`."""
     return _Drive(work, runner or InProcess(), journal).events()
 
@@ -98,7 +98,7 @@ class _Drive:
         self.start = time.perf_counter() - (journal.elapsed_s if journal else 0.0)
         self.totals = _Totals()
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Generator[Event, None, None]:
         finished = False
         try:
             rounds = self.work.rounds()

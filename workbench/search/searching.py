@@ -6,7 +6,7 @@ Invariant: program, space, engine, pruners, verifier and seed decide the events;
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Literal, cast
@@ -36,7 +36,7 @@ def search(
     executor: Executor | HasExecutor | int | None = None,
     record: str | os.PathLike[str] | Recorder | None = None,
     resume: bool = True,
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Return the events of a search for µGraphs that compute a program; nothing is searched before they are asked for.
 
     engine: "values" (values first, then graphs) or "prefix" (the paper's algorithm 1); by default "prefix" if pruners
@@ -60,7 +60,7 @@ def search(
         recorder = Recorder(record, subject_of(program, space, engine, pruners, verifier, seed), resume=resume)
     if recorder.past is not None and recorder.past.is_finished:
         recorder.close(finished=True)
-        return iter(recorder.past)
+        return (event for event in recorder.past)
     return drive(work, runner=runner_of(executor), journal=recorder)
 
 
