@@ -125,7 +125,7 @@ def run(call: Call) -> Answer:
     if not found.structures and not interrupted:
         miss, words = _nearest_miss(program, space, found, call)
         values["nearest_miss"] = miss
-        lines.append(f"nothing found; nearest miss: {words}")
+        lines.append(f"nothing found; {'the program is out of the space' if found.outside else 'nearest miss'}: {words}")
     values["seconds"] = time.perf_counter() - start
     values["peak_mb"] = _peak_mb()
     return Answer("\n".join(lines), values, is_yes=bool(found.structures), interrupted=interrupted)
@@ -172,6 +172,8 @@ def _tell(event: Event, call: Call) -> None:
 
 def _nearest_miss(program: KernelGraph, space: Space, found: Found, call: Call) -> tuple[Json, str]:
     """Return what came closest, as values and in words: a graph that was met, else a value, and where there is a µGraph."""
+    if found.outside:
+        return {"outside": list(found.outside)}, "; ".join(found.outside)
     call.progress("looking for what came closest")
     values: dict[str, Json] = {}
     lines = []

@@ -33,7 +33,10 @@ class Canonical:
             operands = [self._operand(sketch, made, operand) for operand in edge.operands]
             made[node] = self._edge(sketch, node, edge, operands)
         stored = sorted(made[node] for node, edge in sketch.chosen if edge.kind == "store")
-        return (*(made[output] for output in sketch.outputs), self._intern(("stored", graph.plan, *stored)))
+        return (
+            *(self._operand(sketch, made, output) for output in sketch.outputs),
+            self._intern(("stored", graph.plan, *stored)),
+        )
 
     def _operand(self, sketch: Sketch, made: dict[int, Key], node: int) -> Key:
         if node in made:

@@ -36,7 +36,9 @@ from workbench.search.events import (
 from workbench.search.expressions import Expressions
 from workbench.search.hypergraph import Hypergraph
 from workbench.search.nesting import Nesting, is_hopeless
+from workbench.search.outside import reasons
 from workbench.search.palette import Palette, palette_of
+from workbench.search.pieces import Pieces, pieces_of
 from workbench.search.plans import Plan, axis_parts, folds_of, plans_of
 from workbench.search.problem import Problem, problem_of
 from workbench.search.schedules import first_instance
@@ -61,6 +63,9 @@ def search(
 BLOCK = 4
 """Structures that one unit of the second round verifies."""
 
+OUT = "out of the space"
+"""The rule of a program that has no µGraph in any space."""
+
 _NESTED = "what its loop accumulates would have to depend on what it has accumulated"
 
 
@@ -72,7 +77,11 @@ class ValueSearch:
         self.verifier = verifier
         self.shared = _Shared(program, space, seed, screens=verifier is None)
         self._groups: dict[str, list[Plan]] = {}
-        for plan in plans_of(self.shared.problem, space):
+        try:
+            self._outside = tuple(reasons(self.shared.problem))
+        except NotApplicableError as fault:
+            self._outside = (str(fault),)
+        for plan in () if self._outside else plans_of(self.shared.problem, space):
             self._groups.setdefault(str(axis_parts(plan)), []).append(plan)
         self._completed: list[tuple[int, KernelGraph]] = []
 
@@ -83,6 +92,8 @@ class ValueSearch:
 
     def rounds(self) -> Generator[Sequence[Unit], Sequence[Outcome], None]:
         """Yield the rounds: depths of folds, which the first group finds, spare later groups hopeless plans."""
+        if self._outside:
+            yield [Outside(self._outside)]
         groups = [PlanGroup(self.shared, number, tuple(plans)) for number, plans in enumerate(self._groups.values())]
         if groups:
             (first,) = yield groups[:1]
@@ -114,8 +125,16 @@ class _Shared:
         return _shared, (self.program, self.space, self.seed, self.screens)
 
     @cached_property
+    def pieces(self) -> Pieces | None:
+        return pieces_of(self.program)
+
+    @cached_property
     def problem(self) -> Problem:
-        return problem_of(self.program)
+        return problem_of(self.pieces.core if self.pieces else self.program)
+
+    def whole(self, graph: KernelGraph) -> KernelGraph:
+        """Return a µGraph of the program, found for its pieces."""
+        return self.pieces.whole(graph) if self.pieces else graph
 
     @cached_property
     def palette(self) -> Palette:
@@ -133,6 +152,22 @@ class _Shared:
 @lru_cache(maxsize=1)
 def _shared(program: KernelGraph, space: Space, seed: int, screens: bool) -> _Shared:
     return _Shared(program, space, seed, screens)
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A unit that only says why a program is out of the space."""
+
+    why: tuple[str, ...]
+    counts_on = True
+    name = "what is out of the space"
+    steps = 0
+
+    def events(self, known: Known) -> Generator[Event, None, Outcome]:
+        """Yield the reasons."""
+        for reason in self.why:
+            yield Pruned("the program", OUT, _reason("the program"), _reason(reason))
+        return Outcome(pruned={OUT: len(self.why)})
 
 
 @dataclass(frozen=True)
@@ -245,7 +280,7 @@ class _Group:
         for number, sketch in enumerate(self.found.values()):
             plan_text = sketch.hypergraph.plan.describe()
             try:
-                graph = first_instance(sketch)
+                graph = self.unit.shared.whole(first_instance(sketch))
             except MemoryLimitError as fault:
                 yield self._left_out(plan_text, "memory", sketch, str(fault))
                 continue
@@ -267,7 +302,7 @@ class _Group:
             axis_parts(plans[0]),
             folds_of(self.problem, plans),
             limit=self.space.max_block_ops + self._kernels(plans),
-            outer_products=self.space.outer_products,
+            outer_products=self.space.outer_products or self.problem.has_outer_products,
         ).close()
         self.incomplete += expressions.incomplete
         return expressions

@@ -47,7 +47,8 @@ class Enumeration:
         graph = self.hypergraph
         for outputs in itertools.product(*graph.goals):
             if all(graph.least[output] < NEVER for output in outputs):
-                needs = tuple(sorted(set(outputs), key=graph.order.__getitem__))
+                made = {output for output in outputs if not self._is_input(output)}
+                needs = tuple(sorted(made, key=graph.order.__getitem__))
                 for chosen in self._choose(needs, [], graph.block_limit, graph.kernel_limit):
                     yield Sketch(graph, tuple(reversed(chosen)), outputs)
 
@@ -75,4 +76,4 @@ class Enumeration:
 
     def _is_input(self, node: int) -> bool:
         graph = self.hypergraph
-        return graph.places[node] is Place.BEFORE and not graph.edges[node]
+        return graph.places[node] is Place.BEFORE and not graph.edges[node] and graph.least[node] == 0

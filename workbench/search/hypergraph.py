@@ -95,16 +95,23 @@ class Hypergraph(Cuts):
         return self._ids[key]
 
     def _build(self) -> None:
-        last = [Place.BETWEEN, Place.AFTER][: len(self.plan.loops)]
-        if len(self.expressions.goals) == 1:
+        last = [Place.BEFORE, Place.BETWEEN, Place.AFTER][: len(self.plan.loops) + 1]
+        made = [goal for goal in self.expressions.goals if goal not in self._starts]
+        self.has_one_output = len(set(made)) == 1
+        if self.has_one_output:
             last = last[-1:]  # the only output comes last
-        self.goals = [[self.node(goal, place) for place in last] for goal in self.expressions.goals]
+        elif not self.kernel_limit:
+            last = last[1:]
+        self.goals = [
+            [self.node(goal, place) for place in (last if goal in made else [Place.BEFORE])]
+            for goal in self.expressions.goals
+        ]
         done = 0
         while done < len(self.values):
             value, place = self.values[done], self.places[done]
             kernel = place.kernel
-            made = self._device(value, place) if kernel is None else self._block(value, place, kernel)
-            self.edges[done] = list(dict.fromkeys(made))
+            edges = self._device(value, place) if kernel is None else self._block(value, place, kernel)
+            self.edges[done] = list(dict.fromkeys(edges))
             done += 1
 
     def _device(self, value: Value, place: Place) -> Iterator[Edge]:
@@ -124,7 +131,7 @@ class Hypergraph(Cuts):
         """Return whether a stored value depends on an earlier kernel: of the second it must, for a single output."""
         if kernel == 0:
             return (False,)
-        return (True,) if len(self.expressions.goals) == 1 and not self.kernel_limit else (False, True)
+        return (True,) if self.has_one_output and not self.kernel_limit else (False, True)
 
     def _leaves_open(self, value: Value, place: Place) -> bool:
         """Return whether a value cannot be stored from the block graph before a place."""

@@ -110,7 +110,7 @@ class Instantiation:
     def _output(self, number: int) -> Value:
         """Return an output in the program's shape."""
         goal = self.problem.goals[number]
-        laid = self.device[self.sketch.outputs[number]]
+        laid = self._device(self.sketch.outputs[number])
         flat = _flat_dims(goal.dims)
         value = Layouts(self.kernel, self.order).arranged(laid, flat, exactly=True)
         if flat != goal.dims:

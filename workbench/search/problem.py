@@ -14,7 +14,7 @@ from workbench.core.shapes import Shape
 from workbench.domains import abstract_expr as expr
 from workbench.domains.abstract_building import AxesBuilder
 from workbench.domains.abstract_expr import Axis, Kind, Term
-from workbench.errors import UsageError
+from workbench.errors import NotApplicableError, UsageError
 from workbench.ops.attributes import complete_attributes, fraction, integer
 from workbench.ops.registry import operator
 from workbench.ops.spec import Attributes, AttributeValue, Dim, Factor, OpKind, OpSpec, as_fraction
@@ -71,6 +71,8 @@ class Problem:
         numbers: per reduced axis the number that stands for its extent in means (a prime of its own).
         operators: what the program computes with, composites and their parts.
         constants: numbers that the program adds under a root (the eps of norms), sorted.
+        ties: axes whose extents follow from others' (of a copied axis, of the parts of a product), by name.
+        has_outer_products: whether an elementwise operator of the program broadcasts both operands.
     """
 
     program: KernelGraph
@@ -81,10 +83,16 @@ class Problem:
     numbers: Mapping[str, int]
     operators: tuple[AppliedOperator, ...]
     constants: tuple[Fraction, ...]
+    ties: Mapping[str, tuple[str, ...]]
+    has_outer_products: bool = False
 
 
 def problem_of(program: KernelGraph) -> Problem:
-    """Return a program as expressions. Raises: UsageError for a program that is not made of predefined operators."""
+    """Return a program as expressions.
+
+    Raises: UsageError for a program that is not made of predefined operators; NotApplicableError for one with concat or
+    split (see `pieces`).
+    """
     expect_kernel_graph(program, "searched for")
     if program.graph_defined:
         raise UsageError(
@@ -104,6 +112,7 @@ class _Reader:
         self.terms: dict[str, Term] = {}
         self.literals: dict[str, Fraction] = {}
         self.dropped = self._broadcast_axes()
+        self.has_outer_products = False
         self._primes = _large_primes()
 
     def read(self) -> Problem:
@@ -130,6 +139,8 @@ class _Reader:
             self._numbers_of(goals),
             self._operators(),
             self._constants_under_roots(goals),
+            self._ties(),
+            self.has_outer_products,
         )
 
     # ---------------------------------------------------------------------------------------------------------- axes
@@ -163,6 +174,16 @@ class _Reader:
                 dropped |= {name for name in (seen - after) & unit if path not in analysis.axes[name].reduced_by}
         return frozenset(dropped)
 
+    def _ties(self) -> dict[str, tuple[str, ...]]:
+        """Return per axis the axes whose extents make up its own, in an order in which each follows those it needs."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name, axis in self.analysis.axes.items():
+            if axis.copy_of:
+                found[name] = (axis.copy_of,)
+            elif axis.parts:
+                found[name] = axis.parts
+        return found
+
     def _number(self, names: Iterable[str]) -> int:
         result = 1
         for name in names:
@@ -174,6 +195,8 @@ class _Reader:
     # --------------------------------------------------------------------------------------------------------- terms
     def _node(self, node: OpNode) -> None:
         path = (node.results[0].name,)
+        if node.op in ("concat", "split"):
+            raise NotApplicableError(f"{node.op} {path[0]}: a program is taken apart (`pieces`) before it is read")
         if node.op == "constant":
             value = fraction(node.attribute_map, "value")
             self.literals[node.results[0].name] = value
@@ -182,33 +205,21 @@ class _Reader:
         shapes = tuple(self.program.tensor(name).shape for name in node.operands)
         seen = [self._dims(self.analysis.operands[path, position]) for position in range(len(shapes))]
         terms = tuple(
-            self._as_seen(self.terms[name], name, dims)
-            for name, dims in zip(node.operands, seen, strict=True)
+            self._as_seen(self.terms[name], name, dims) for name, dims in zip(node.operands, seen, strict=True)
         )
-        if node.op == "split" or len(node.results) > 1:
-            for number, result in enumerate(node.results):
-                self.terms[result.name] = expr.apply(f"{node.op} {number}{_text(node.attribute_map)}", *terms)
-            return
+        if node.spec.kind is OpKind.ELEMENTWISE and len(seen) > 1:
+            axes = [frozenset(name for dim in dims for name in dim) for dims in seen]
+            self.has_outer_products |= not any(one >= frozenset().union(*axes) for one in axes)
         axis_map = node.spec.axes(shapes, node.attribute_map)
         groups = [self._group(group[0], seen) for group in axis_map.reduced]
         for group in groups:
             self.reduced.update(dict.fromkeys(group))
         if node.spec.kind is OpKind.REDUCTION and node.op not in ("sum", "max", "sum_to_columns"):
             shapes = tuple(self._with_number(shape, node.attribute_map, groups[0]) for shape in shapes)
-        self.terms[node.results[0].name] = node.spec.abstract(
-            self._builder(node, groups, seen), terms, shapes, node.attribute_map
-        )
+        self.terms[node.results[0].name] = node.spec.abstract(self._builder(groups), terms, shapes, node.attribute_map)
 
-    def _builder(
-        self, node: OpNode, groups: Sequence[Sequence[str]], seen: Sequence[tuple[DimNames, ...]]
-    ) -> AxesBuilder:
-        axes = [[Axis(name) for name in group] for group in groups]
-        if node.op != "concat":
-            return AxesBuilder(axes)
-        at = integer(node.attribute_map, "axis")
-        (joined,) = self._dims([self.analysis.dims(node.results[0].name)[at]])
-        parts = [Axis("*".join(dims[at])) for dims in seen]
-        return AxesBuilder(axes, concatenated=joined[0] if joined else "", parts=parts)
+    def _builder(self, groups: Sequence[Sequence[str]]) -> AxesBuilder:
+        return AxesBuilder([[Axis(name) for name in group] for group in groups])
 
     def _group(self, member: Dim | Factor, seen: Sequence[tuple[DimNames, ...]]) -> DimNames:
         dim = member if isinstance(member, Dim) else member.dim
@@ -280,10 +291,7 @@ class _Reader:
 
 
 def split_axes(term: Term, parts: Mapping[str, Sequence[Axis]]) -> Term:
-    """Return a term with axes replaced by their parts: X[b, h] -> X[b, h.l, h.t], sum_h -> sum over both parts.
-
-    Raises: UsageError for an axis along which parts are concatenated.
-    """
+    """Return a term with axes replaced by their parts: X[b, h] -> X[b, h.l, h.t], sum_h -> sum over both parts."""
     names = {Axis(name): tuple(listed) for name, listed in parts.items()}
 
     def change(sub: Term) -> Term:
@@ -297,9 +305,9 @@ def split_axes(term: Term, parts: Mapping[str, Sequence[Axis]]) -> Term:
                 return expr.sum_over(axes, sub.args[0])
             case Kind.MAX:
                 return expr.max_over(axes, sub.args[0])
-        raise UsageError(f"an axis of the concatenation {sub.name} cannot be split")
+        raise UsageError(f"{sub.kind.value} has axes of its own that cannot be split")
 
-    return expr.map_terms(expr.close_concats(term), change)
+    return expr.map_terms(term, change)
 
 
 class _PartsOfComposites:
@@ -329,10 +337,6 @@ class _PartsOfComposites:
             self.found[AppliedOperator(spec, kept)] = None
         elif len(literal) < len(numbers):
             self.found[AppliedOperator(spec, kept, literal[0][1], literal[0][0])] = None
-
-
-def _text(attributes: Attributes) -> str:
-    return "".join(f" {name}={value}" for name, value in sorted(attributes.items()))
 
 
 def _large_primes() -> Iterator[int]:

@@ -1,12 +1,14 @@
 """Grid and loop counts of a sketch: legal ones to start from at the program's sizes, and small ones to check it with.
 
 Which axes a grid may split follows from the sketch: those that every stored tile has and that no operator of the block
-graph folds (`instantiate` leaves out one that lies side by side with blocks in one dimension). Invariant: sizes here are a start for the optimizer, no choice of the search.
+graph folds (`instantiate` leaves out one that lies side by side with blocks in one dimension). Invariant: sizes here are
+a start for the optimizer, no choice of the search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
@@ -15,6 +17,7 @@ from workbench.programs.tiling import SHARED_MEMORY_LIMIT, fits, parts
 from workbench.search.enumeration import Sketch
 from workbench.search.instantiate import Counts, Instantiation
 from workbench.search.places import AFTER, LOOP
+from workbench.search.problem import Problem
 from workbench.ugraph.kernel_graph import KernelGraph
 
 MAX_SPLITS = 16
@@ -158,11 +161,27 @@ def _small_counts(sketch: Sketch, kernel: int, extents: Mapping[str, int]) -> Co
     return Counts(tuple(grid), 2 if loop is not None and extents[loop] > 1 else 1)
 
 
-def small_extents(names: Sequence[str], extents: Mapping[str, int], reduced: Sequence[str]) -> dict[str, int]:
-    """Return small extents, all different; those that may be looped and split are multiples of 6, others of 2."""
-    result = {}
-    primes = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
-    for number, name in enumerate(names):
-        base = primes[number % len(primes)]
-        result[name] = 1 if extents[name] == 1 else (6 * base if name in reduced else 2 * base)
-    return result
+def small_extents(problem: Problem) -> dict[str, int]:
+    """Return small extents, all different; those that may be looped and split are multiples of 6, others of 2.
+
+    Axes of extent 1 stay so; copies of an axis, and products of axes, follow the axes they are made of.
+    """
+    result: dict[str, int] = {}
+    primes = itertools.cycle([2, 3, 5, 7, 11, 13, 17, 19, 23, 29])
+    for name, extent in problem.extents.items():
+        if name not in problem.ties:
+            base = next(primes)
+            result[name] = 1 if extent == 1 else (6 * base if name in problem.reduced else 2 * base)
+    return follow_ties(problem, result)
+
+
+def follow_ties(problem: Problem, extents: Mapping[str, int]) -> dict[str, int]:
+    """Return the extents with those of tied axes, in the program's order of axes."""
+    result = dict(extents)
+
+    def extent(name: str) -> int:
+        if name not in result:
+            result[name] = prod(map(extent, problem.ties[name]))
+        return result[name]
+
+    return {name: extent(name) for name in problem.extents}

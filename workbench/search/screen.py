@@ -22,7 +22,7 @@ from workbench.interpret.walk import Observer
 from workbench.ops.spec import Branch
 from workbench.search.enumeration import Sketch
 from workbench.search.problem import Problem
-from workbench.search.schedules import small_extents, small_instance
+from workbench.search.schedules import follow_ties, small_extents, small_instance
 from workbench.search.verdicts import Screening
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -47,9 +47,9 @@ class Screen:
     def __init__(self, problem: Problem, *, seed: int = 0) -> None:
         """Evaluate the program once per instance."""
         self.problem, self.seed = problem, seed
-        names = list(problem.extents)
-        even = small_extents(names, problem.extents, problem.reduced)
-        ragged = {name: extent - 1 if extent > 2 else extent for name, extent in even.items()}
+        even = small_extents(problem)
+        free = {name: extent for name, extent in even.items() if name not in problem.ties}
+        ragged = follow_ties(problem, {name: extent - 1 if extent > 2 else extent for name, extent in free.items()})
         self.instances = [made for extents in (ragged, even) if (made := self._instance(extents)) is not None]
 
     def _instance(self, extents: dict[str, int]) -> _Instance | None:

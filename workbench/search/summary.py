@@ -40,6 +40,7 @@ class Found(Displayed):
     refused: list[Refused] = field(default_factory=list)
     finished: Finished | None = None
     misses: list[Pruned] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
     pruned: Counter[str] = field(default_factory=Counter)
     progress: Progress | None = None
 
@@ -82,6 +83,8 @@ def gather(events: Iterable[Event], result: Found, watch: Callable[[Event], None
                     result.misses.append(event)
             case Progress():
                 result.progress = event
+            case Pruned(rule="out of the space"):
+                result.outside.append(event.evidence())
             case Finished():
                 result.finished = event
             case _:
