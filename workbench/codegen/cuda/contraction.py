@@ -11,7 +11,7 @@ from math import prod
 from workbench.codegen.cuda.loads import matrix_index
 from workbench.codegen.cuda.steps import Operand, ProductStep, Stage
 from workbench.codegen.cuda.tile_storage import SharedTile, rounded_up
-from workbench.codegen.cuda.tile_values import TileValue
+from workbench.codegen.cuda.tile_values import Mapped, TileValue
 from workbench.codegen.cuda.walks import ProductLayout, indented, loop, tile_base
 from workbench.core.shapes import Shape
 
@@ -52,7 +52,8 @@ def scaling_lines(step: ProductStep) -> list[str]:
     pair = "int e = 0; e < 2; e++"
     across = f"int nt = 0; nt < {layout.depth_steps * 2}; nt++"
     own = f"int nt = 0; nt < {layout.column_tiles}; nt++"
-    largest = loop(pair, [f"largest = maximum(largest, {element} < 0.0f ? -{element} : {element});"], unroll=True)
+    size = element if is_never_negative(left.value) else f"magnitude({element})"
+    largest = loop(pair, [f"largest = maximum(largest, {size});"], unroll=True)
     lines = [
         "float largest = 0.0f;",
         *loop(across, largest, unroll=True),
@@ -68,6 +69,11 @@ def scaling_lines(step: ProductStep) -> list[str]:
     if layout.row_tiles > 1:
         lines = loop(f"int mt = 0; mt < {layout.row_tiles}; mt++", lines, unroll=True)
     return ["// rows are scaled by powers of two so that they fit float16; the sums follow", *lines]
+
+
+def is_never_negative(value: TileValue) -> bool:
+    """Return True for values that are their own magnitude."""
+    return isinstance(value, Mapped) and value.op in ("exp", "sigmoid", "relu", "square", "abs")
 
 
 def scale_start(step: ProductStep) -> list[str]:
@@ -87,9 +93,10 @@ def unscaled_lines(step: ProductStep) -> list[str]:
     layout = step.layout
     rows = "mt" if layout.row_tiles > 1 else "0"
     batch = "[matrix]" if layout.matrices > 1 else ""
-    line = f"{step.variable}{batch}[{rows}][nt][2 * half + e] /= {step.scale}{batch}[{rows}][half];"
+    line = f"{step.variable}{batch}[{rows}][nt][2 * half + e] *= back;"
     lines = loop("int e = 0; e < 2; e++", [line], unroll=True)
     lines = loop(f"int nt = 0; nt < {layout.column_tiles}; nt++", lines, unroll=True)
+    lines.insert(0, f"const float back = 1.0f / {step.scale}{batch}[{rows}][half];")
     lines = loop("int half = 0; half < 2; half++", lines, unroll=True)
     if layout.row_tiles > 1:
         lines = loop(f"int mt = 0; mt < {layout.row_tiles}; mt++", lines, unroll=True)

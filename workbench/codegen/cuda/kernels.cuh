@@ -45,6 +45,7 @@ template <int THREADS, int SLICES, int ROWS, int COLS, int STRIDE, bool MAXIMUM 
 }
 
 // ---------------------------------------------------------------- rows scaled to fit float16 (thread)
+WB_DEVICE float magnitude(float x) { return bits_to_f32(f32_to_bits(x) & 0x7fffffffu); }
 // The largest power of two: what a row's scale starts from.
 WB_DEVICE float largest_scale() { return bits_to_f32(0x7f000000u); }
 // The lesser of a row's scale so far and the power of two that brings `largest` (at least 0) into [2^13, 2^14).

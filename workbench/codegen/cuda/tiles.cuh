@@ -43,11 +43,21 @@ template <int THREADS, int BYTES = 16, class Tile> WB_DEVICE void global_to_shar
                                                                                               i64 stride) {
   constexpr int N = BYTES / (int)sizeof(typename Tile::T), PER_ROW = Tile::COLS / N, COUNT = Tile::ROWS * PER_ROW;
   static_assert(Tile::COLS % N == 0, "a row is a whole number of copies");
+  if constexpr (THREADS % (8 * PER_ROW) == 0) {  // rows 8 apart are swizzled alike: one address, and steps from it
+    constexpr int STEP = THREADS / PER_ROW;
+    const int row = thread_index() / PER_ROW, col = thread_index() % PER_ROW * N;
+    typename Tile::T* const place = tile.at(Tile::ROWS < STEP ? row % Tile::ROWS : row, col);
+    const typename Tile::T* const from = global + row * stride + col;
 #pragma unroll
-  for (int start = 0; start < COUNT; start += THREADS) {
-    const int i = start + thread_index();
-    if (COUNT % THREADS == 0 || i < COUNT)
-      cp_async<BYTES>(tile.at(i / PER_ROW, i % PER_ROW * N), global + (i / PER_ROW) * stride + i % PER_ROW * N);
+    for (int down = 0; down < Tile::ROWS; down += STEP)
+      if (Tile::ROWS % STEP == 0 || row + down < Tile::ROWS) cp_async<BYTES>(place + down * Tile::STRIDE, from + down * stride);
+  } else {
+#pragma unroll
+    for (int start = 0; start < COUNT; start += THREADS) {
+      const int i = start + thread_index();
+      if (COUNT % THREADS == 0 || i < COUNT)
+        cp_async<BYTES>(tile.at(i / PER_ROW, i % PER_ROW * N), global + (i / PER_ROW) * stride + i % PER_ROW * N);
+    }
   }
 }
 // The same where only the first `rows` rows and `cols` columns exist; the rest of the tile becomes zero.
