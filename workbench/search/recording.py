@@ -84,7 +84,7 @@ class Recorder:
     ) -> None:
         """Look at the file. resume: continue what it holds; otherwise a record of a search is replaced.
 
-        after_s: seconds before the first line is written, so that a short search leaves no file.
+        after_s: seconds before the first line is written, so that a short search leaves no file unless it is interrupted.
 
         Raises: UsageError when it holds something else than this search; OSError.
         """
@@ -145,19 +145,23 @@ class Recorder:
         self._write(UnitLine(dump({"unit": name, "outcome": asdict(outcome), "elapsed_s": round(elapsed_s, 6)})))
 
     def _write(self, item: Event | UnitLine) -> None:
+        self._waiting.append(item)
         now = time.perf_counter()
-        if now < self._first:
-            self._waiting.append(item)
-            return
-        waiting, self._waiting = [*self._waiting, item], []
-        for each in waiting:
-            lines = [each.text] if isinstance(each, UnitLine) else self._lines.lines(each)
+        if now >= self._first:
+            self._write_waiting()
+            if isinstance(item, UnitLine) or now - self._flushed > FLUSH_S:
+                self._flush()
+
+    def _write_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for item in waiting:
+            lines = [item.text] if isinstance(item, UnitLine) else self._lines.lines(item)
             self._file.writelines(line.encode() + b"\n" for line in lines)
-        if isinstance(item, UnitLine) or now - self._flushed > FLUSH_S:
-            self._flush()
 
     def close(self, *, finished: bool) -> None:
-        """Write what is still to be written, and close the file."""
+        """Write what is still to be written, and close the file. finished: the search came to its end."""
+        if self._open is not None or not finished:
+            self._write_waiting()
         if self._open is not None:
             self._open.close()
 
