@@ -137,6 +137,11 @@ class Elements:
         """Return a value at the walk's current element, the value's axes aligned with the space's last ones."""
         return self.value(value, broadcast(self.walk.index, value.shape))
 
+    def set_known(self, value: TileValue, text: str, level: Level) -> None:
+        """Let a value at the walk's current element be this text."""
+        index = broadcast(self.walk.index, value.shape)
+        self.known[(value, *(part.text for part in index))] = Term(text, level)
+
     def value(self, value: TileValue, index: Sequence[Index]) -> Term:
         """Return the value of an element."""
         key = (value, *(part.text for part in index))

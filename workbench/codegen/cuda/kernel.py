@@ -35,6 +35,7 @@ from workbench.codegen.cuda.contraction import (
     zeroed,
 )
 from workbench.codegen.cuda.emitted import C_TYPES, KernelParameter, KernelSource
+from workbench.codegen.cuda.exponentials import mark_exponentials, shift_start, unshifted_lines
 from workbench.codegen.cuda.launch_shape import MAX_THREADS, WARP, LaunchShape
 from workbench.codegen.cuda.loads import Copy, copy_lines, load_comment
 from workbench.codegen.cuda.lowering import LoweredBlock, lower_block
@@ -150,14 +151,14 @@ class KernelWriter:
             return [*lines, *stage_lines(self.plan, self, step)]
         if step.kept is None:
             lines.append(zeroed(step.variable, step.layout.dims))
-            lines += scale_start(step) if step.scale else []
+            lines += scale_start(step) if step.scale else shift_start(step) if step.shift else []
         c_type = step.c_type
         lines += product_lines(
             step,
             lambda stage, value, fragment: StageWriter(self.plan, self, stage).operand_text(value, c_type, fragment),
         )
-        if step.kept is None and step.scale:
-            lines += unscaled_lines(step)
+        if step.kept is None:
+            lines += unscaled_lines(step) if step.scale else unshifted_lines(step) if step.shift else []
         tile = self.plan.shared.get(step.value) if step.kept is None else None
         if tile is not None:
             lines += store_fragments(step.layout, step.variable, tile)
@@ -254,7 +255,7 @@ class KernelWriter:
         for step in plan.finishes:
             maker = plan.makers[step.value]
             if isinstance(maker, ProductStep):
-                lines += unscaled_lines(maker) if maker.scale else []
+                lines += unscaled_lines(maker) if maker.scale else unshifted_lines(maker) if maker.shift else []
                 lines += finish_product(plan, maker)
             else:
                 lines += finish_stage(StageWriter(plan, self, maker), step.value)
@@ -319,7 +320,8 @@ class KernelWriter:
         kept: list[str] = []
         for step in plan.products.values():
             if step.kept is not None:
-                kept += [zeroed(step.variable, step.layout.dims), *(scale_start(step) if step.scale else [])]
+                kept.append(zeroed(step.variable, step.layout.dims))
+                kept += scale_start(step) if step.scale else shift_start(step) if step.shift else []
         states = state_lines(plan)
         parts = [self.kernel_head, declared, self.prologue(), before, [*kept, *states], looped, finish, after]
         lines: list[str] = []
@@ -421,6 +423,7 @@ def emit_with_threads(node: GraphDefinedNode, name: str, schedule: Schedule, thr
     allocate(plan)
     derive_barriers(plan)
     fast = settled_fast_math(schedule, parameters)
+    mark_exponentials(plan, fast=fast)
     body = KernelWriter(plan, kernel_name, parameters, fast).body()
     grid = (block.grid_dims[0] * cluster, block.grid_dims[1], block.grid_dims[2])
     try:

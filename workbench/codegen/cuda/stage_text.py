@@ -10,6 +10,7 @@ from typing import assert_never
 
 from workbench.codegen.cuda.accumulators import keep, rescale_fragments, run_maximum
 from workbench.codegen.cuda.element import Elements, Places
+from workbench.codegen.cuda.exponentials import shifted_product, start_exponentials, write_arguments
 from workbench.codegen.cuda.indices import Level
 from workbench.codegen.cuda.plan import KernelPlan
 from workbench.codegen.cuda.reduction import fold
@@ -21,6 +22,7 @@ from workbench.codegen.cuda.steps import (
     RescaleSink,
     RunningSink,
     SaveSink,
+    Sink,
     Stage,
     StoreSink,
 )
@@ -114,9 +116,11 @@ class StageWriter:
         self.walk.row_slot = self.walk.own_slot
         return self.walk.operand_lines(self.nest)
 
-    def write_sinks(self) -> None:
-        """Let every sink write into the nest."""
+    def write_sinks(self, done: Sink | None = None) -> None:
+        """Let every sink but `done` write into the nest."""
         for sink in self.stage.sinks:
+            if sink is done:
+                continue
             match sink:
                 case StoreSink() if self.fragment:
                     replace_fragment(self, sink)
@@ -140,4 +144,11 @@ class StageWriter:
 
 def stage_lines(plan: KernelPlan, places: Places, stage: Stage) -> list[str]:
     """Return the statements of a stage."""
-    return StageWriter(plan, places, stage).text()
+    writer, found = StageWriter(plan, places, stage), shifted_product(plan, stage)
+    if found is None:
+        return writer.text()
+    step, sink = found
+    first = write_arguments(StageWriter(plan, places, stage), step, sink)
+    start_exponentials(writer, step, sink)
+    writer.write_sinks(done=sink)
+    return [*first, *writer.before, *writer.walk.text(writer.nest)]

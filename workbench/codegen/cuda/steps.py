@@ -153,7 +153,8 @@ class ProductStep:
 
     Attributes: kept: the accumulator whose fragments it adds to, over the iterations; c_type: f16, bf16, or float for
     split tf32; variable: C name of the fragments; scale: C name of the powers of two, one a row, by which the left
-    operand is multiplied so that it fits float16, "" if it is not.
+    operand is multiplied so that it fits float16, "" if it is not; shift: C name of the binary logarithms of such numbers
+    where the left operand is an exponential that takes them in its exponent.
     """
 
     section: Section
@@ -164,6 +165,7 @@ class ProductStep:
     operands: list[tuple[Operand, Operand]]
     variable: str
     scale: str = ""
+    shift: str = ""
 
     @property
     def prologues(self) -> list[Stage]:

@@ -1,0 +1,151 @@
+"""Exponentials that are the left operand of a product in float16: scaled in the exponent instead of after it.
+
+    largest = max of the row's x          one pass, which also leaves x in the fragments
+    shift: 2^(x log2 e + shift) stays below 2^15; what was accumulated follows when it changes, which is rare
+    fragment = 2^(x log2 e + shift)       second pass: one multiply-add and one ex2 an element
+
+Invariant: shift is one number a row for the whole block of lanes that share it; sums of the exponentials themselves take
+fragment * 2^-shift, and the product's result is multiplied by 2^-shift at its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.codegen.cuda.indices import Level
+from workbench.codegen.cuda.steps import FoldSink, HandOverSink, ProductStep, Section, Stage
+from workbench.codegen.cuda.tile_values import Keeping, Mapped
+from workbench.codegen.cuda.walks import FragmentWalk, indented, loop
+
+if TYPE_CHECKING:
+    from workbench.codegen.cuda.plan import KernelPlan
+    from workbench.codegen.cuda.stage_text import StageWriter
+
+LOG2_E = "1.44269504f"
+LARGEST, TARGET, START = "15.0f", "12.0f", "126.0f"
+"""Binary logarithms: above the first a row is shifted anew, to the second; from the third on."""
+
+
+def mark_exponentials(plan: KernelPlan, *, fast: bool) -> None:
+    """Choose the products whose rows are scaled in the exponent; with `fast` only, since 2^(x log2 e) is what exp is then."""
+    for section in Section:
+        for step in plan.steps[section]:
+            if isinstance(step, ProductStep) and step.scale and fast and hand_over_stage(plan, step) is not None:
+                step.shift, step.scale = step.scale, ""
+
+
+def hand_over_stage(plan: KernelPlan, step: ProductStep) -> Stage | None:
+    """Return the stage that leaves an exponential in the fragments of a product's left operand, if it may be split in two."""
+    left = step.operands[0][0]
+    if step.kept is None:
+        return None  # nothing is accumulated yet where the arguments are
+    for stage in plan.stages_of(step.section):
+        for sink in stage.sinks:
+            if isinstance(sink, HandOverSink) and sink.variable == left.registers:
+                is_exponential = isinstance(sink.value, Mapped) and sink.value.op == "exp"
+                others = [other for other in stage.sinks if other is not sink]
+                is_plain = all(isinstance(other, FoldSink) and is_unrescaled(other) for other in others)
+                return stage if is_exponential and is_plain and isinstance(stage.walk, FragmentWalk) else None
+    return None
+
+
+def is_unrescaled(sink: FoldSink) -> bool:
+    """Return True for folds that add or maximise only."""
+    return sink.kept is None or sink.kept.kind is not Keeping.RESCALE
+
+
+def shifted_product(plan: KernelPlan, stage: Stage) -> tuple[ProductStep, HandOverSink] | None:
+    """Return the product that reads what a stage hands over, if it is scaled in the exponent."""
+    for sink in stage.sinks:
+        if isinstance(sink, HandOverSink):
+            for step in plan.steps[stage.section]:
+                if isinstance(step, ProductStep) and step.shift and step.operands[0][0].registers == sink.variable:
+                    return step, sink
+    return None
+
+
+def row_place(step: ProductStep) -> str:
+    """Return the subscripts of the current row among a product's numbers a row."""
+    layout = step.layout
+    return f"{'[matrix]' if layout.matrices > 1 else ''}[{'mt' if layout.row_tiles > 1 else '0'}][half]"
+
+
+def shift_start(step: ProductStep) -> list[str]:
+    """Return the definition of a product's shifts."""
+    layout = step.layout
+    batch = f"[{layout.matrices}]" if layout.matrices > 1 else ""
+    count = 2 * layout.matrices * layout.row_tiles
+    first = "[0]" * (3 if batch else 2)
+    return [
+        f"float {step.shift}{batch}[{layout.row_tiles}][2];",
+        *loop(f"int e = 0; e < {count}; e++", [f"(&{step.shift}{first})[e] = {START};"], unroll=True),
+    ]
+
+
+def over_sums(step: ProductStep, line: str, head: list[str]) -> list[str]:
+    """Return loops over a product's accumulators of the current row; `line` is written for each."""
+    lines = loop("int e = 0; e < 2; e++", [line], unroll=True)
+    return [*head, *loop(f"int nt = 0; nt < {step.layout.column_tiles}; nt++", lines, unroll=True)]
+
+
+def sum_place(step: ProductStep) -> str:
+    """Return the current accumulator of the current row."""
+    layout = step.layout
+    batch = "[matrix]" if layout.matrices > 1 else ""
+    return f"{step.variable}{batch}[{'mt' if layout.row_tiles > 1 else '0'}][nt][2 * half + e]"
+
+
+def unshifted_lines(step: ProductStep) -> list[str]:
+    """Return statements that undo the shifts of a product's result."""
+    layout = step.layout
+    head = [f"const float back = fast_exp2(-{step.shift}{row_place(step)});"]
+    lines = loop("int half = 0; half < 2; half++", over_sums(step, f"{sum_place(step)} *= back;", head), unroll=True)
+    if layout.row_tiles > 1:
+        lines = loop(f"int mt = 0; mt < {layout.row_tiles}; mt++", lines, unroll=True)
+    if layout.matrices > 1:
+        lines = loop(f"int matrix = 0; matrix < {layout.matrices}; matrix++", lines, unroll=True)
+    return lines
+
+
+def write_arguments(writer: StageWriter, step: ProductStep, sink: HandOverSink) -> list[str]:
+    """Return the first pass: arguments into the fragments, the largest of each row, and the shift where it must change."""
+    (argument,) = sink.value.reads
+    nest, place = writer.nest, f"{sink.variable}{writer.walk.element_slot}"
+    shift = f"{step.shift}{row_place(step)}"
+    nest.row_first.append("float largest = -infinity();")
+    nest.element += [
+        f"{place} = {writer.guarded(writer.term(argument), '-infinity()')};",
+        f"largest = maximum(largest, {place});",
+    ]
+    renewed = [
+        f"const float now = {TARGET} - best;",
+        f"const float shrink = fast_exp2(now - {shift});",
+        f"{shift} = now;",
+        *over_sums(step, f"{sum_place(step)} *= shrink;", []),
+    ]
+    nest.row_last += [
+        f"if (warp_ballot(largest * {LOG2_E} + {shift} > {LARGEST})) {{",
+        *indented([
+            f"const float best = warp_max<4>(largest) * {LOG2_E};",
+            f"if (best + {shift} > {LARGEST}) {{",
+            *indented(renewed),
+            "}",
+        ]),
+        "}",
+    ]  # fmt: skip
+    return [f"float {sink.variable}{writer.walk.element_dims};", *writer.walk.text(nest)]
+
+
+def start_exponentials(writer: StageWriter, step: ProductStep, sink: HandOverSink) -> None:
+    """Begin the second pass: the fragments become the scaled exponentials, which other sinks read scaled back."""
+    value, place = sink.value, f"{sink.variable}{writer.walk.element_slot}"
+    scaled = writer.elements.local(value.name)
+    writer.nest.row_first += [
+        f"const float shift = {step.shift}{row_place(step)};",
+        "const float back = fast_exp2(-shift);",
+    ]
+    writer.nest.element += [
+        f"const float {scaled} = fast_exp2({place} * {LOG2_E} + shift);",
+        f"{place} = {scaled};",
+    ]
+    writer.elements.set_known(value, f"({scaled} * back)", Level.ELEMENT)
