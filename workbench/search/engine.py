@@ -44,6 +44,7 @@ from workbench.search.problem import Problem, problem_of
 from workbench.search.schedules import first_instance
 from workbench.search.screen import Screen
 from workbench.search.space import Space
+from workbench.search.summary import OUT
 from workbench.search.verdicts import VerdictLike, Verifier
 from workbench.search.work import Known, Outcome, Unit
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -62,9 +63,6 @@ def search(
 
 BLOCK = 4
 """Structures that one unit of the second round verifies."""
-
-OUT = "out of the space"
-"""The rule of a program that has no µGraph in any space."""
 
 _NESTED = "what its loop accumulates would have to depend on what it has accumulated"
 

@@ -11,6 +11,9 @@ from workbench.search.events import Completed, Event, Finished, Progress, Pruned
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
 
+OUT = "out of the space"
+"""The rule of a program that has no µGraph in any space."""
+
 
 @dataclass(frozen=True, slots=True)
 class Structure:
@@ -81,10 +84,10 @@ def gather(events: Iterable[Event], result: Found, watch: Callable[[Event], None
                 result.pruned[event.rule] += event.count
                 if event.rule in ("memory", "layout"):
                     result.misses.append(event)
+                if event.rule == OUT:
+                    result.outside.append(event.evidence())
             case Progress():
                 result.progress = event
-            case Pruned(rule="out of the space"):
-                result.outside.append(event.evidence())
             case Finished():
                 result.finished = event
             case _:
