@@ -331,8 +331,10 @@ class KernelWriter:
         if any(tile.cluster > 1 for tile in plan.shared.values()):
             lines += ["cluster_barrier();  // no block ends while others read its shared memory"]
         head = self.coordinates("\n".join(lines))
-        if plan.schedule.releases:
+        if plan.schedule.releases == "start":
             head.append("grid_dependency_launch();")
+        elif plan.schedule.releases:
+            lines.append("grid_dependency_launch();")
         if plan.schedule.programmatic:
             head.append("grid_dependency_wait();")
         memory = ["WB_DYNAMIC_SHARED(memory);"] if plan.shared_bytes else []

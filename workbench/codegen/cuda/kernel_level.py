@@ -52,8 +52,8 @@ class ProgramEmitter:
         """Return the program."""
         units = list(self.grouping.run())
         for number, unit in enumerate(units):
-            is_followed = number + 1 < len(units) and self.is_kernel(units[number + 1])
-            self.steps.append(self.step(unit, is_followed=is_followed))
+            follower = units[number + 1] if number + 1 < len(units) else None
+            self.steps.append(self.step(unit, follower))
         outputs = [self.output(name) for name in self.graph.output_names]
         buffers, total = place_buffers(self.graph, self.steps, outputs)
         return EmittedProgram(
@@ -96,8 +96,19 @@ class ProgramEmitter:
         """Return True for a unit that becomes one kernel of ours whatever else is asked for."""
         return unit.kind is not UnitKind.PRODUCT
 
-    def step(self, unit: Unit, *, is_followed: bool) -> ProgramStep:
-        """Return the step of a unit; is_followed: a kernel of ours comes next.
+    def released(self, follower: Unit | None) -> str:
+        """Return when a unit's blocks let the next unit start.
+
+        Blocks that wait lie where there is room, not evenly: a kernel with a loop gets room only when others end.
+        """
+        if follower is None or not self.is_kernel(follower):
+            return ""
+        first = follower.nodes[0]
+        has_loop = isinstance(first, GraphDefinedNode) and first.block.forloop_range > 1
+        return "end" if has_loop else "start"
+
+    def step(self, unit: Unit, follower: Unit | None) -> ProgramStep:
+        """Return the step of a unit; follower: the next one.
 
         A kernel behind another of ours is launched while that one still runs and waits for its end, which hides its start.
         """
@@ -106,8 +117,7 @@ class ProgramEmitter:
         if schedule.programmatic is None:
             is_behind = bool(self.steps) and isinstance(self.steps[-1], KernelLaunch) and self.is_kernel(unit)
             schedule = replace(schedule, programmatic=is_behind)
-        if is_followed:
-            schedule = replace(schedule, releases=True)
+        schedule = replace(schedule, releases=schedule.releases or self.released(follower))
         tensors, constants = self.graph.tensors, self.grouping.constants
         first = unit.nodes[0]
         match unit.kind:

@@ -52,7 +52,8 @@ class Schedule:
             every input and output has 16 bits.
         programmatic: launched before the kernel ahead of it has ended, for which it waits (sm_90); None: where a kernel of
             the same program is ahead.
-        releases: let a programmatic kernel behind this one start at once; it waits for this one's end by itself (sm_90).
+        releases: when a programmatic kernel behind this one may take free multiprocessors, where it waits for this one's
+            end: "start", "end" of each block of this one, or "" only when it has ended (sm_90).
     """
 
     threads: int | None = None
@@ -62,7 +63,7 @@ class Schedule:
     shared_limit: int = SHARED_LIMIT
     fast_math: bool | None = None
     programmatic: bool | None = None
-    releases: bool = False
+    releases: str = ""
 
     def __post_init__(self) -> None:
         """Check the ranges. Raises: UsageError."""
@@ -72,6 +73,8 @@ class Schedule:
             raise UsageError(f"{self.stages} stages; give 2 to {MAX_STAGES}, or None")
         if self.cluster is not None and not 1 <= self.cluster <= MAX_CLUSTER:
             raise UsageError(f"a cluster of {self.cluster} blocks; give 1 to {MAX_CLUSTER}, or None")
+        if self.releases not in ("", "start", "end"):
+            raise UsageError(f"releases {self.releases!r}; give 'start', 'end' or ''")
         if self.shared_limit < 0:
             raise UsageError(f"{self.shared_limit} bytes of shared memory; give zero or more")
 
