@@ -103,13 +103,13 @@ class SharedTile:
         return flattened([*lead, row], [*self.shape[:-2], self.rows]), column
 
     def readable(self, index: Sequence[Index]) -> list[Index]:
-        """Return an index whose last two parts stay inside the tile; fragments may reach beyond its padding."""
-        found = list(index)
+        """Return an index that stays inside the tile; fragments may reach beyond its padding."""
         padded = (self.columns, self.rows) if self.transposed else (self.rows, self.columns)
-        for axis, extent, kept in zip((-2, -1), padded, matrix_extents(self.shape), strict=True):
-            if len(found) >= -axis and found[axis].bound > extent:
-                found[axis] = Index(f"lesser({found[axis].text}, {kept - 1})", found[axis].level, kept)
-        return found
+        reach = (*self.shape[:-2], *padded[len(padded) - len(self.shape[-2:]) :])
+        return [
+            part if part.bound <= extent else Index(f"lesser({part.text}, {kept - 1})", part.level, kept)
+            for part, extent, kept in zip(index, reach, self.shape, strict=True)
+        ]
 
     @property
     def kept_rows(self) -> int:

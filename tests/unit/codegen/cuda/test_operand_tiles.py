@@ -81,6 +81,17 @@ def test_rows_of_an_odd_product_are_read_beyond_its_tiles(host_cache: Path) -> N
     check_graph(kernel.build(), host_cache)
 
 
+def test_fragments_read_a_tile_through_an_axis_of_one(host_cache: Path) -> None:
+    """sum_to_columns leaves [17, 1, 8]; 17 rows of fragments are 32, and read it along its first axis."""
+    kernel = KernelBuilder("columns")
+    x, w, y = kernel.input("X", (17, 16)), kernel.input("W", (16, 8)), kernel.input("Y", (17, 24))
+    block = kernel.block(x, w, y)
+    product = block.load(0) @ block.load(1)
+    block.save(product + block.apply("sum_to_columns", block.load(2), columns=8))
+    kernel.output(*block.finish(names=["O"], name="columns"))
+    check_graph(kernel.build(), host_cache)
+
+
 def test_shared_memory_holds_the_rows_that_exist() -> None:
     """Without a loop, X [2, 4096] and eight columns of W fit: 16 KB and 64 KB, not 128 KB each."""
     notes = "\n".join(emit_block(product(2, 4096, 8).graph_defined[0]).notes)
