@@ -6,6 +6,7 @@ counted and can be asked for with `chains="all"`.
 
 one loop: both block graphs loop over the same axis and nothing in the second loop needs a result of the first.
 nothing in between: the second neither loops nor has the first one's axis, so it belongs after the first one's loop.
+    (Neither rule is for block graphs that read nothing in common: each may have a grid of its own.)
 computed where it is read: the first stores what elementwise operators make of inputs and smaller results; the second
     can make it from what it reads anyway.
 stored as late as possible: the second starts with an elementwise operator on one stored tensor; the first can do it
@@ -86,7 +87,7 @@ class _Chain:
 
     def why_not(self) -> str | None:
         first, second = self.graph.plan.loops
-        if not self.graph.plan.split:
+        if not self.graph.plan.split and not self._are_unrelated():
             if first == second and first is not None and not self._needs_result_in_loop():
                 return "one loop"
             if second is None and not self._has_axis(first):
@@ -104,6 +105,16 @@ class _Chain:
 
     def _nodes(self, kernel: int) -> list[int]:
         return [node for node, _ in self.sketch.chosen if self.graph.places[node].kernel == kernel]
+
+    def _are_unrelated(self) -> bool:
+        """Return whether the two block graphs read nothing in common, nor one what the other stores: grids of their own."""
+        if any(self.graph.places[node].is_dependent for node in self.made):
+            return False
+        first, second = ({o for n in self._nodes(k) for o in self._read(n)} for k in (0, 1))
+        return not first & second
+
+    def _read(self, node: int) -> tuple[int, ...]:
+        return self.made[node].operands if self.made[node].kind == "load" else ()
 
     def _needs_result_in_loop(self) -> bool:
         """Return whether something in the second loop depends on the first block graph."""
