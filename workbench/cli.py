@@ -30,11 +30,11 @@ COMMANDS = {
     "emit": "write the CUDA kernels of a program or graph",
     "search": "find µGraphs that compute the same as a program",
     "replay": "print a recorded run the way it was printed when it ran",
+    "measure": "time kernels beside what you would otherwise run",
     "doctor": "say which optional parts this machine has",
 }
 PROMISED = {
     "optimize": "find and tune the fastest verified µGraph of a program",
-    "measure": "time kernels beside what you would otherwise run",
     "lab": "open the notebooks",
 }
 _LEADING = ("--json", "--debug")

@@ -20,19 +20,12 @@ def _optimize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh", action="store_true")
 
 
-def _measure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", nargs="?", metavar="PROGRAM")
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--out", metavar="FILE")
-
-
 def _lab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("notebook", nargs="?", metavar="NOTEBOOK")
 
 
 _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "optimize": _optimize,
-    "measure": _measure,
     "lab": _lab,
 }
 
