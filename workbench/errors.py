@@ -147,6 +147,23 @@ class MemoryLimitError(LegalityError):
     rule = "tensors fit their memory"
 
 
+class LayoutConflictError(WorkbenchError, ValueError):
+    """No layouts satisfy all rules: carries a smallest set of rules that exclude each other.
+
+    Attributes: rules: (name of the rule, where it applies), none of which can be left out of the conflict.
+    """
+
+    def __init__(self, rules: tuple[tuple[str, str], ...]) -> None:
+        """Keep the rules as an attribute; `str()` lists them."""
+        super().__init__(rules)
+        self.rules = rules
+
+    def __str__(self) -> str:
+        """Return the rules that exclude each other."""
+        listed = "; ".join(f"{name} ({where})" for name, where in self.rules)
+        return f"no layouts satisfy these rules together: {listed}; price one of them instead of demanding it"
+
+
 class ThreadGraphError(LegalityError):
     """A thread graph is not a tree of elementwise operators (with at most one contraction at its leaves)."""
 

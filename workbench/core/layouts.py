@@ -1,8 +1,13 @@
-"""How a tensor is laid out in linear memory. Invariant: strides are counted in elements, one per axis."""
+"""How a tensor is laid out: strides in linear memory, and the layouts that the optimizer chooses among.
+
+Invariant: strides are counted in elements, one per axis; a layout is plain data and says nothing about a tensor's size.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 from operator import index
 
 from workbench.core.shapes import Shape
@@ -55,3 +60,60 @@ def innermost_axis(shape: Shape, strides: Strides) -> int | None:
         if strides[axis] == 1 and shape[axis] > 1:
             return axis
     return -1 if shape and all(extent == 1 for extent in shape) else None
+
+
+# --------------------------------------------------------------------------------------------------- layouts by choice
+class Spread(Enum):
+    """How the rows of a tile in shared memory are spread over the banks."""
+
+    PLAIN = "plain"  # row after row
+    PADDED = "padded"  # rows an odd number of 16-byte chunks apart
+    SWIZZLED = "swizzled"  # the 16-byte chunks of a row exchanged, differently from row to row
+
+
+class Holding(Enum):
+    """Which threads hold which elements of a tile in registers."""
+
+    FRAGMENT = "fragment"  # as tensor cores leave a product and take its left operand
+    ROWS = "rows"  # one element a row, with the threads that hold the row's fragment
+    ELEMENTS = "elements"  # neighbouring threads hold neighbouring elements
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLayout:
+    """A tensor in device memory; `innermost`: -1 row-major, -2 the last two axes exchanged."""
+
+    innermost: int = -1
+
+    def __str__(self) -> str:
+        return "row-major" if self.innermost == -1 else "column-major"
+
+    def strides(self, shape: Shape) -> Strides:
+        """Return the strides of a dense tensor of this layout."""
+        return row_major_strides(shape) if self.innermost == -1 else column_major_strides(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLayout:
+    """A tile in shared memory: its contiguous axis (-1 or -2) and how its rows are spread over the banks."""
+
+    innermost: int = -1
+    spread: Spread = Spread.PLAIN
+
+    def __str__(self) -> str:
+        return f"shared, {self.spread.value}" + ("" if self.innermost == -1 else ", transposed")
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterLayout:
+    """A tile in registers; `innermost`: for elements the axis along which neighbouring threads lie."""
+
+    holding: Holding
+    innermost: int = -1
+
+    def __str__(self) -> str:
+        along = " along the rows' axis" if self.innermost == -2 else ""
+        return f"registers, {self.holding.value}{along}"
+
+
+Layout = DeviceLayout | SharedLayout | RegisterLayout
