@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 import workbench as wb
@@ -134,7 +135,7 @@ def test_checksums_see_every_byte() -> None:
     assert gpu.checksum(address, size) == before
     for offset in (0, 8 * 65536 + 3, size - 1):
         byte = gpu.read(address + offset, 1)
-        gpu.write(address + offset, byte ^ 0x10)
+        gpu.write(address + offset, np.bitwise_xor(byte, np.uint8(0x10)))
         assert gpu.checksum(address, size) != before
         gpu.write(address + offset, byte)
     assert gpu.checksum(address, size) == before

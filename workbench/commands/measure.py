@@ -60,7 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", metavar="NAME", help="h200, ... (default: the GPU that is here; with --replay h200)"
     )
     parser.add_argument("--peers", metavar="A,B", help=f"which peers (default all: {', '.join(ALL_PEERS)})")
-    parser.add_argument("--only", metavar="TEXT", help="with --all: rows whose program and sizes contain TEXT")
+    parser.add_argument(
+        "--only",
+        metavar="TEXT",
+        help="with --all: rows whose program and sizes contain TEXT, or one of several after commas",
+    )
     parser.add_argument("--parts", action="store_true", help="also time the program's products alone, by cuBLAS")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns over all contenders (default 5)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
@@ -96,7 +100,8 @@ def _instances(call: Call) -> list[Instance]:
         return [requests.settle(arguments.program, arguments, call.settings)]
     if call.settings or arguments.style or arguments.dtype:
         raise UsageError("--all takes the rows of the speed table; leave --set, --style and --dtype away")
-    rows = [row for row in TABLE_ROWS if not arguments.only or arguments.only in row.label]
+    texts = arguments.only.split(",") if arguments.only else [""]
+    rows = [row for row in TABLE_ROWS if any(text in row.label for text in texts)]
     if not rows:
         raise UsageError(f"no row of the speed table contains {arguments.only!r}; rows: {TABLE_ROWS[0].label}, ...")
     return [registry.instance(row.program, "standard", "float16", row.sizes) for row in rows]
@@ -255,6 +260,7 @@ def measured_values(job: MeasureJob, measured: Measured) -> dict[str, Any]:
         "sets": report.sets,
         "set_bytes": report.set_bytes,
         "rounds": report.rounds,
+        "capture_s": dict(report.capture_s),
     }
     if ours:
         best = min(ours.values(), key=lambda timing: timing.cold_us)

@@ -77,7 +77,7 @@ class TimingReport:
 
     Attributes: timings: the right ones, in the order given; refused: the others; node_us: what a kernel that does nothing
     takes in the same kind of graph, contained in every time; sets: input sets that a cold replay turns over; set_bytes;
-    l2_bytes; rounds.
+    l2_bytes; rounds; capture_s: by name, seconds until a contender was captured, what it compiles at its first run included.
     """
 
     timings: tuple[Timing, ...]
@@ -88,6 +88,7 @@ class TimingReport:
     l2_bytes: int
     rounds: int
     elapsed_s: float
+    capture_s: Mapping[str, float] = field(default_factory=dict)
 
     def timing(self, name: str) -> Timing | None:
         """Return the timing of a contender, None if it has none."""

@@ -117,6 +117,7 @@ def time_contenders(
             l2_bytes=gpu.l2_bytes,
             rounds=options.rounds,
             elapsed_s=time.perf_counter() - started,
+            capture_s=session.capture_s,
         )
     finally:
         session.entrants.clear()
@@ -142,6 +143,7 @@ class _Session:
         self._tolerance = max((TOLERANCES[dtype] for dtype in types), default=max(TOLERANCES.values()))
         self.entrants: list[_Entrant] = []
         self.refused: list[Refusal] = []
+        self.capture_s: dict[str, float] = {}
         self._store(case)
 
     def _store(self, case: CheckCase) -> None:
@@ -159,10 +161,12 @@ class _Session:
     def capture_all(self, contenders: Sequence[Contender]) -> None:
         """Capture every contender on the inputs that are stored."""
         for contender in contenders:
+            started = time.perf_counter()
             try:
                 self.entrants.append(self._capture(contender))
             except Exception as error:  # whatever a contender does, the others are timed and it is listed
                 self._refuse(contender.name, error)
+            self.capture_s[contender.name] = time.perf_counter() - started
 
     def _capture(self, contender: Contender) -> _Entrant:
         gpu, sets = self._gpu, self.sets
