@@ -23,10 +23,15 @@ from workbench.search.layout import Builder, Laid, Layouts
 from workbench.search.palette import Effect, Operator
 from workbench.search.places import LOOP, Place
 from workbench.search.problem import DimNames
+from workbench.ugraph.block_graph import MAX_THREADS
 from workbench.ugraph.builder import BlockBuilder, KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.rewrite import dense_strides
 from workbench.ugraph.value import Value
+
+
+THREADS, FRAGMENT, ACCUMULATORS = 128, 16, 128
+"""Threads of a block at first; rows and columns of a product's fragment; sums that one thread keeps in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,20 @@ class Instantiation:
         for node, edge in chosen:
             if edge.kind != "load":
                 self.tiles[node] = self._operator(layouts, block, edge)
+        block.threads = (_threads(self._accumulated(chosen)),)
         self._save(kernel, block, layouts, counts)
+
+    def _accumulated(self, chosen: Sequence[tuple[int, Edge]]) -> int:
+        """Return how many elements the products in the loop add up to, in the fragments that tensor cores work on."""
+        made = dict(chosen)
+        total = 0
+        for _, edge in chosen:
+            if edge.kind == "accumulate":
+                operator = made[edge.operands[0]].operator
+                if operator is not None and operator.effect is Effect.CONTRACT:
+                    *outer, rows, columns = self.tiles[edge.operands[0]].value.shape
+                    total += prod(outer) * -(-rows // FRAGMENT) * -(-columns // FRAGMENT) * FRAGMENT**2
+        return total
 
     def _index(self, laid: Laid, axis: str) -> int | None:
         """Return which dimension an axis is, None if the tensor has no such dimension."""
@@ -273,6 +291,14 @@ class Instantiation:
             raise NotApplicableError(f"{op.name} over blocks of a tile with a last axis of its own")
         columns = prod(self.extents[name] for name in rest)
         return Laid(block.apply("sum_to_columns", laid.value, columns=columns), (*laid.dims[:-1], rest))
+
+
+def _threads(accumulated: int) -> int:
+    """Return how many threads a block starts with: more where the sums of products would not fit in registers."""
+    threads = THREADS
+    while threads < MAX_THREADS and accumulated > threads * ACCUMULATORS:
+        threads *= 2
+    return threads
 
 
 def _attributes(op: Operator) -> dict[str, Any]:
