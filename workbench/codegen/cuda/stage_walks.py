@@ -35,9 +35,16 @@ from workbench.codegen.cuda.tile_values import (
 from workbench.codegen.cuda.value_paths import has_plain_views, is_aligned
 from workbench.codegen.cuda.walks import FragmentWalk, OperandWalk, RowsWalk, Walk, choose_width
 from workbench.core.shapes import Shape
+from workbench.errors import EmitError
 
 if TYPE_CHECKING:
     from workbench.codegen.cuda.plan import KernelPlan
+
+MAX_COUNT = 2**31
+"""Counters of rows and elements have 32 bits; where a tensor lies is computed in 64."""
+
+MAX_ROW_SLOTS = 256
+"""Rows of a stage whose totals or maxima a thread may hold; far below, they spill already."""
 
 MAX_SLOTS = 64
 """Registers of one array that a sink may keep in a thread."""
@@ -129,6 +136,7 @@ class WalkChooser:
         most = self.most_neighbours(stage)
         width = choose_width(stage.space, inner, plan.threads * dealt, most)
         walk = RowsWalk(stage.space, inner, threads=plan.threads, width=width, cluster=dealt, has_slots=has_slots)
+        check_counts(walk, stage, has_slots=has_slots)
         for sink in stage.sinks:
             if isinstance(sink, KeepSink) and walk.element_slots > MAX_SLOTS and sink.tile is None:
                 sink.tile = plain_tile(plan.names.claim(f"{sink.value.name}_kept"), sink.value.shape)
@@ -283,6 +291,23 @@ class WalkChooser:
         )
         tile.folding = "max" if is_max else "sum"
         return tile
+
+
+def check_counts(walk: RowsWalk, stage: Stage, *, has_slots: bool) -> None:
+    """Raises: EmitError for a walk that 32-bit counters or the registers of a thread cannot take."""
+    name = ", ".join(dict.fromkeys(root.label for root in stage.roots))
+    if max(walk.rows + walk.row_step, walk.columns + walk.group_size * walk.width) >= MAX_COUNT:
+        raise EmitError(
+            f"{walk.rows:,} rows of {walk.columns:,} elements are counted in 32 bits",
+            name,
+            "cut the tensor along the grid, or give its axes other extents",
+        )
+    if has_slots and walk.row_slots > MAX_ROW_SLOTS:
+        raise EmitError(
+            f"a thread would hold {walk.row_slots:,} numbers, one for each of its rows; {MAX_ROW_SLOTS} are allowed",
+            name,
+            "cut the rows along the grid, or use more threads",
+        )
 
 
 def only_saves(stage: Stage) -> bool:

@@ -19,6 +19,10 @@ from workbench.codegen.cuda.launch_shape import WARP
 from workbench.core.shapes import Shape
 
 
+MOST_UNROLLED = 64
+"""Steps of a row that are unrolled so that arrays of registers can be indexed; no array has that many elements."""
+
+
 @dataclass
 class Nest:
     """Statements of a loop nest by place. `row_always` stands after the inner loop, where every thread comes by."""
@@ -223,7 +227,7 @@ class RowsWalk(Walk):
             head = [f"const int col = {scaled};"]
             inside = [*head, *self._guarded(body, f"col < {self.columns}", self.columns != step)]
             return ["{", *indented(inside), "}"]
-        if self.has_slots:
+        if self.has_slots and self.chunk_count <= MOST_UNROLLED:
             place = f"cc * {step}" if start == "0" else f"cc * {step} + {scaled}"
             guarded = self._guarded(body, f"col < {self.columns}", self.columns % step != 0)
             return loop(
