@@ -39,6 +39,11 @@ class Fused:
     sizes: Sizes
     build: Callable[[KernelBuilder, list[Value]], object]
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether the default space, with chains of two block graphs, takes many seconds."""
+        return self.name in ("two LoRA branches", "layer norm then linear", "three linears share a norm")
+
     def program(self) -> KernelGraph:
         """Return the program."""
         return self._graph(lambda kernel, inputs: self.formula(*inputs))

@@ -21,6 +21,14 @@ def found_for(program: KernelGraph, space: Space | None = None) -> Found:
 def test_the_fused_graph_is_found(case: Fused) -> None:
     program, fused = case.program(), case.graph()
     assert verify(program, fused, shapes="reduced").kind == "equal"  # what a person wrote is right
-    found = found_for(program)
+    found = found_for(program, Space(max_block_graphs=1) if case.is_wide else None)
     assert not found.refused
     assert fused.structure_hash in {one.structure_hash for one in found.structures}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in CASES if case.is_wide], ids=lambda case: case.name)
+def test_wide_programs_are_searched_in_the_default_space(case: Fused) -> None:
+    found = found_for(case.program())
+    assert not found.refused
+    assert case.graph().structure_hash in {one.structure_hash for one in found.structures}
