@@ -20,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
 
+from benchmarks.gpu_builds import ARCH, Built, build_variant  # noqa: E402
+from benchmarks.gpu_peers import peers_of, warm_peers  # noqa: E402
 from benchmarks.gpu_timing import input_sets, maker_of, replay_us, time_makers  # noqa: E402
 from benchmarks.gpu_variants import Row, Variant, all_rows  # noqa: E402
-from workbench.codegen.cuda.emitted import EmittedProgram  # noqa: E402
-from workbench.codegen.cuda.kernel_level import emit_program  # noqa: E402
 from workbench.codegen.cuda.numeric_limits import evaluate_within_types  # noqa: E402
 from workbench.codegen.cuda.storage import from_storage  # noqa: E402
 from workbench.core.dtypes import DType  # noqa: E402
@@ -41,38 +40,10 @@ from workbench.device.comparison import TOLERANCES, compare  # noqa: E402
 from workbench.device.executable import compile_program  # noqa: E402
 from workbench.device.launch import load_cupy  # noqa: E402
 from workbench.device.worker import is_fatal, run_in_workers  # noqa: E402
-from workbench.errors import EmitError, KernelCompileError, WorkbenchError  # noqa: E402
+from workbench.errors import WorkbenchError  # noqa: E402
 
-ARCH, COMPILE_TIMEOUT_S, STALL_S = "sm_90a", 60.0, 60.0
+COMPILE_TIMEOUT_S, STALL_S, PEERS_TIMEOUT_S = 60.0, 60.0, 100.0
 QUICK, SLOW_RATIO = 4, 1.25
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A variant compiled: its program and what its kernels need, or why it was refused."""
-
-    variant: Variant
-    program: EmittedProgram | None
-    needs: dict[str, Any]
-    refusal: str = ""
-
-
-def build_variant(variant: Variant) -> Built:
-    """Emit and compile a variant; the cubins stay in the cache for the process that runs them."""
-    try:
-        program = emit_program(variant.graph, schedules=variant.schedules)
-        made = compile_program(program, variant.graph, ARCH)
-    except (EmitError, KernelCompileError) as error:
-        return Built(variant, None, {}, f"{type(error).__name__}: {error}")
-    kernels = [
-        {
-            "kernel": report.name, "grid": report.launch.grid, "threads": report.launch.threads,
-            "cluster": report.launch.cluster[0], "registers": report.registers, "spills": report.spills,
-            "shared_bytes": report.launch.shared_bytes, "compile_s": report.compile_s,
-        }
-        for report in made.kernels
-    ]  # fmt: skip
-    return Built(variant, program, {"kernels": kernels})
 
 
 def build_all(rows: list[Row], most: int) -> list[tuple[Row, list[Built]]]:
@@ -182,13 +153,11 @@ class Tuner:
         if not ranked:
             self.write(row=row.label, variant="best", status="failed", reason="no variant is right")
             return
-        makers, problems = {}, {}
+        problems: dict[str, str] = {}
         executables = {name: compile_program(good[name].program, row.reference, ARCH) for name in ranked}  # type: ignore[arg-type]
         makers = {name: maker_of(made) for name, made in executables.items()}
         if self.options.peers:
-            from benchmarks.gpu_peers import peers_of
-
-            peers, problems = peers_of(row, sets, self.cupy)
+            peers, problems = peers_of(row.program, sets, self.cupy)
             makers |= peers
         taken = time_makers(makers, sets, self.cupy, rounds=2)
         best = min(ranked, key=lambda name: taken[name][0])
@@ -246,13 +215,14 @@ def supervise(command: list[str], log: Path, deadline: float) -> None:
 def summary(rows: list[Row], log: Path) -> list[dict[str, Any]]:
     """Print a line for each row and the ranks below it; return the rows."""
     lines = {(line["row"], line["variant"]): line for line in read_lines(log)}
-    found, ratios = [], []
+    found: list[dict[str, Any]] = []
+    ratios = []
     for row in rows:
         own = [line for (label, _), line in lines.items() if label == row.label]
         counts = {
             status: sum(line["status"] == status for line in own) for status in sorted({x["status"] for x in own})
         }
-        best = lines.get((row.label, "best"), {})
+        result: dict[str, Any] = lines.get((row.label, "best"), {})
         ranked = sorted((x for x in own if "cold_us" in x and x["variant"] != "best"), key=lambda x: x["cold_us"])
         print(f"\n{row.label}: {counts}")
         for line in ranked[:5]:
@@ -264,14 +234,14 @@ def summary(rows: list[Row], log: Path) -> list[dict[str, Any]]:
         reasons = {x.get("reason", "")[:160] for x in own if x["status"] not in ("right", "refused")}
         for reason in sorted(reasons)[:3]:
             print(f"   !! {reason}")
-        peers = {name: pair for name, pair in best.get("times", {}).items() if name.startswith("peer ")}
+        peers = {name: pair for name, pair in result.get("times", {}).items() if name.startswith("peer ")}
         peer = min((pair[0] for pair in peers.values()), default=row.peer_us)
-        if best.get("status") == "right" and peer:
-            ratios.append(peer / best["cold_us"])
-        found.append({"row": row.label, "peer_us": peer, "peers": peers, "best": best, "counts": counts})
+        if result.get("status") == "right" and peer:
+            ratios.append(peer / result["cold_us"])
+        found.append({"row": row.label, "peer_us": peer, "peers": peers, "best": result, "counts": counts})
     print("\n  ours   warm  known   peer target  floor  ratio   row: best variant [hard]")
     for row, one in zip(rows, found, strict=True):
-        best = one["best"]
+        best: dict[str, Any] = one["best"]
         if best.get("status") != "right":
             print(f"  {'-':>5} {row.label}: {best.get('reason', 'not run')}")
             continue
@@ -301,9 +271,17 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     started, log = time.time(), options.out / "log.jsonl"
     rows = all_rows(options.only)
+    if options.peers:
+        items = {(row.program, tuple(t.shape for t in row.reference.inputs)): None for row in rows}
+        for item, outcome in zip(
+            items, run_in_workers(warm_peers, list(items), workers=len(items), timeout_s=PEERS_TIMEOUT_S), strict=True
+        ):
+            told = f"{outcome.value:.0f} s" if outcome.value is not None else f"{outcome.kind}: {outcome.reason[-200:]}"
+            print(f"peers of {item[0]}: {told}", flush=True)
+        print(f"{time.time() - started:.0f} s for the peers' compilation", flush=True)
     grouped = build_all(rows, options.most)
     work = options.out / "variants.pickle"
-    deadline = started + options.budget
+    deadline = time.time() + options.budget
     work.write_bytes(pickle.dumps((grouped, deadline)))
     command = [sys.executable, str(Path(__file__).resolve()), "--child", str(work)]
     command += [flag for flag, wanted in (("--peers", options.peers), ("--hard", options.hard)) if wanted]

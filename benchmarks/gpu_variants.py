@@ -72,21 +72,22 @@ def weight_variants(
 ) -> Iterator[Variant]:
     """Yield one-kernel products with a weight matrix: columns, depth, cluster, threads, stages."""
     rows, out = made["batch"], made[width]
-    for (name, build), columns, depth in itertools.product(builds.items(), (32, 64, 96, 128), (64, 128, 256)):
-        if out % columns and columns != 96:
+    for (name, build), columns, depth in itertools.product(
+        builds.items(), (32, 40, 48, 64, 96, 128), (32, 64, 128, 256)
+    ):
+        if out % columns and columns not in (96, 40):
             continue
         graph = build(Tiles(rows=64, columns=columns, depth=depth))
         blocks = -(-out // columns)
         stage_bytes = 2 * depth * (weights * columns + max(16, rows))
         for cluster, threads in itertools.product((1, 2, 4), (128, 256)):
             total = blocks * cluster
-            if not 90 <= total <= 2.2 * MULTIPROCESSORS:
+            if not 90 <= total <= 1.6 * MULTIPROCESSORS:
                 continue
-            per_block = SHARED if total <= MULTIPROCESSORS else SHARED // 2 - 1024
-            for stages in (2, 3, 4, 6, 8):
-                held = stages * stage_bytes
-                in_flight = (stages - 1) * stage_bytes * max(1, total // MULTIPROCESSORS)
-                if held > per_block or in_flight < 40_000 or stages > made["hidden"] // depth // cluster:
+            per_block = SHARED if total <= MULTIPROCESSORS and cluster < 4 else SHARED // 2 - 1024
+            for in_flight in (60_000, 80_000, 100_000, 130_000, 160_000):
+                stages = min(16, 1 + -(-in_flight // stage_bytes))
+                if stages * stage_bytes > per_block or stages > made["hidden"] // depth // cluster:
                     continue
                 tiles = f"{name} {columns} wide {depth} deep"
                 yield scheduled(row, tiles, graph, cluster=cluster, threads=threads, stages=stages)
@@ -97,14 +98,15 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
     groups, rows, context = made.extent("batch*heads"), made["rows"], made["context"]
     normed = made.program.name == "qk_norm_attention"
     prepare: attention_graphs.Prepare = lambda operands: operands  # noqa: E731
-    row_tiles = (8,) if rows <= 8 else (64, 128)
-    for height, depth, parts_ in itertools.product(row_tiles, (64, 128), (1, 2, 4, 8, 16, 32, 64)):
+    row_tiles = (8,) if rows <= 8 else (64, 128, 256)
+    depths = (64, 128, 256) if rows <= 8 else (64, 128)
+    for height, depth, parts_ in itertools.product(row_tiles, depths, (1, 2, 4, 8, 16, 32, 64)):
         blocks = groups * -(-rows // height) * parts_
-        if not 60 <= blocks <= 4.5 * MULTIPROCESSORS or context // parts_ < depth:
+        if not 60 <= blocks <= 2.2 * MULTIPROCESSORS or context // parts_ < depth:
             continue
         tiles = Tiles(rows=height, columns=1, depth=depth)
         for is_cluster, threads in itertools.product((False, True), (128, 256)):
-            if is_cluster and not 1 < parts_ <= 16:
+            if is_cluster and not 1 < parts_ <= 8:
                 continue
             splits = 1 if is_cluster else parts_
             choices = {"cluster": parts_ if is_cluster else 1, "threads": threads}
@@ -124,7 +126,8 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
             else:
                 graphs["one"] = attention_graphs._one_kernel(made, tiles, prepare)
             for (name, graph), stages in itertools.product(graphs.items(), (2, 3, 4)):
-                if stages * 4 * depth * made["head_dim"] > SHARED or (stages == 4 and depth == 128 and blocks > 132):
+                held = stages * 4 * depth * made["head_dim"]
+                if held > (SHARED if blocks <= MULTIPROCESSORS else SHARED // 2 - 2048) or (rows > 8 and held < 30_000):
                     continue
                 told = f"{name} {splits} {height} rows {depth} deep"
                 yield scheduled(row, told, graph, **choices, stages=stages)
@@ -133,13 +136,13 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
 def ntrans_variants(row: str, made: Instance) -> Iterator[Variant]:
     """Yield one row a block under other thread counts."""
     graph = ntrans._one_kernel(made)
-    for threads in (64, 128, 256, 512, 1024):
+    for threads in (128, 192, 256, 384, 512):
         yield scheduled(row, "one row a block", graph, threads=threads)
 
 
 def lora_small_variants(row: str, made: Instance) -> Iterator[Variant]:
     """Yield both structures of LoRA at a short hidden axis."""
-    for columns, depth, threads in itertools.product((16, 32, 64, 128), (64, 128, 256), (64, 128, 256)):
+    for columns, depth, threads in itertools.product((16, 32, 64), (64, 128, 256), (64, 128, 256)):
         tiles = Tiles(rows=64, columns=columns, depth=depth)
         for name, build in (("two sums", lora._two_accumulators), ("joined", lora._concatenated)):
             graph = build(made, tiles)
@@ -242,12 +245,12 @@ def plain_variants(
     row: str, build: Callable[[int, int], KernelGraph], out: int, hidden: int, batch: int
 ) -> Iterator[Variant]:
     """Yield a two-weight kernel under tiles and schedules."""
-    for columns, depth in itertools.product((32, 64), (64, 128)):
+    for columns, depth in itertools.product((32, 40, 64, 80), (64, 128)):
         graph = build(columns, depth)
-        for cluster, threads, stages in itertools.product((1, 2, 4), (128, 256), (2, 3, 4, 6)):
+        for cluster, threads, stages in itertools.product((1, 2), (128, 256), (2, 3, 4, 6, 8)):
             total = -(-out // columns) * cluster
             held = stages * 2 * depth * (2 * columns + -(-batch // 16) * 16)
-            if 90 <= total <= 2.5 * MULTIPROCESSORS and held <= (
+            if 90 <= total <= 1.7 * MULTIPROCESSORS and 50_000 < held <= (
                 SHARED if total <= MULTIPROCESSORS else SHARED // 2 - 1024
             ):
                 told = f"{columns} wide {depth} deep"

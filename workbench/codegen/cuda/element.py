@@ -3,6 +3,8 @@
 Statements are put as far out of the loop nest as their index allows, neighbours are read together where they lie together,
 and what was computed once is not computed again. Invariant: an element outside the valid extents may be anything, but it
 never reads outside its arrays.
+
+Long because the places a value may lie in (registers, shared memory, device memory) are told apart in one evaluator.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Protocol
 from workbench.codegen.cuda.addressing import TileAddress
 from workbench.codegen.cuda.c_names import CNames, c_float
 from workbench.codegen.cuda.emitted import C_TYPES
+from workbench.codegen.cuda.held_inputs import Held
 from workbench.codegen.cuda.indices import ZERO, Index, Level, reshaped, shifted
 from workbench.codegen.cuda.steps import SaveSink
 from workbench.codegen.cuda.tile_storage import C_BYTES, Registers, SharedTile
@@ -98,6 +101,10 @@ class Places(Protocol):
 
     def extent(self, split: RaggedSplit) -> str:
         """Return the C name of the valid extent of a ragged axis."""
+        ...
+
+    def held_of(self, value: Loaded) -> Held | None:
+        """Return where an input is held in registers from the start, if it is."""
         ...
 
 
@@ -315,23 +322,51 @@ class Elements:
             text = f"{' && '.join(guards)} ? {read} : 0.0f" if guards else read
             level = max((part.level for part in index), default=Level.OUTSIDE)
             return self.variable(value.name, text, level)
-        texts = [part.group if axis == group_axis and part.group else part.text for axis, part in enumerate(index)]
-        place, width = offset_text(texts, strides, value.shape), self.walk.width
-        from_text = f"{pointer} + {place}" if place != "0" else pointer
-        chunk, part = self.local(f"{value.name}_group"), index[group_axis]
-        read = f"global_to_register<{width}, Cache::read_only>({from_text})"
-        limit = self._limit(value, group_axis, part.bound)
-        if limit is None and not guards:
-            self.emit(f"const Vec<{c_type}, {width}> {chunk} = {read};", Level.GROUP)
+        held = self.places.held_of(value)
+        if held is not None and held.walk.element_key == self.walk.element_key:
+            chunk = f"{held.variable}{held.slot}"
         else:
-            count = f"{limit} - {part.group}" if limit is not None else str(width)
-            left = self.local(f"{value.name}_left")
-            bounded = f"{' && '.join(guards)} ? {count} : 0" if guards else count
-            self.emit(f"const int {left} = {bounded};", Level.GROUP)
-            edge = f"global_to_register_edge<{width}>({from_text}, {left})"
-            self.emit(f"const Vec<{c_type}, {width}> {chunk} = {left} >= {width} ? {read} : {edge};", Level.GROUP)
+            chunk = self.local(f"{value.name}_group")
+            read = self._group_read(value, pointer, index, group_axis, guards)
+            self.emit(f"const Vec<{c_type}, {self.walk.width}> {chunk} = {read};", Level.GROUP)
         element = f"{chunk}.value[e]"
         return self.variable(value.name, element if c_type == "float" else f"to_f32({element})", Level.ELEMENT)
+
+    def hold(self, value: Loaded, held: Held) -> None:
+        """Write the statement that brings the current group of an input into the registers that hold it."""
+        pointer, address = self.places.address_of(value)
+        index = broadcast(self.walk.index, value.shape)
+        axis = self._group_axis(value, address, index)
+        assert axis is not None
+        guards = [
+            guard
+            for other, part in enumerate(index)
+            if other != axis and (guard := self._guard(value, other, part.text, part.bound))
+        ]
+        read = self._group_read(value, pointer, index, axis, guards)
+        self.emit(f"{held.variable}{held.slot} = {read};", Level.GROUP)
+
+    def _group_read(self, value: Loaded, pointer: str, index: Sequence[Index], axis: int, guards: list[str]) -> str:
+        """Return C text of the current group, with what bounds it written before."""
+        width = self.walk.width
+        texts = [part.group if other == axis and part.group else part.text for other, part in enumerate(index)]
+        place = offset_text(texts, value.tensor.strides, value.shape)
+        from_text = f"{pointer} + {place}" if place != "0" else pointer
+        read = f"global_to_register<{width}, Cache::read_only>({from_text})"
+        part = index[axis]
+        limit = self._limit(value, axis, part.bound)
+        if limit is None and not guards:
+            return read
+        count = f"{limit} - {part.group}" if limit is not None else str(width)
+        left = self.local(f"{value.name}_left")
+        bounded = f"{' && '.join(guards)} ? {count} : 0" if guards else count
+        self.emit(f"const int {left} = {bounded};", Level.GROUP)
+        return f"{left} >= {width} ? {read} : global_to_register_edge<{width}>({from_text}, {left})"
+
+    def can_hold(self, value: Loaded) -> bool:
+        """Return True when the walk's neighbours of an input are read with one access."""
+        _, address = self.places.address_of(value)
+        return self._group_axis(value, address, broadcast(self.walk.index, value.shape)) is not None
 
     def _group_axis(self, value: Loaded, address: TileAddress, index: Sequence[Index]) -> int | None:
         """Return the axis along which the walk's neighbours are read with one access, None if there is none."""

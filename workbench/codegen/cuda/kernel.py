@@ -28,14 +28,17 @@ from workbench.codegen.cuda.addressing import (
 )
 from workbench.codegen.cuda.c_names import CNames
 from workbench.codegen.cuda.contraction import (
+    join_products,
     product_lines,
     scale_start,
     store_fragments,
     unscaled_lines,
     zeroed,
 )
+from workbench.codegen.cuda.element import Elements
 from workbench.codegen.cuda.emitted import C_TYPES, KernelParameter, KernelSource
 from workbench.codegen.cuda.exponentials import mark_exponentials, shift_start, unshifted_lines
+from workbench.codegen.cuda.held_inputs import Held
 from workbench.codegen.cuda.launch_shape import MAX_THREADS, WARP, LaunchShape
 from workbench.codegen.cuda.loads import Copy, copy_lines, load_comment
 from workbench.codegen.cuda.lowering import LoweredBlock, lower_block
@@ -55,7 +58,7 @@ from workbench.codegen.cuda.stage_text import StageWriter, stage_lines
 from workbench.codegen.cuda.steps import ProductStep, SaveSink, Section, Step
 from workbench.codegen.cuda.tile_storage import Registers, SharedTile
 from workbench.codegen.cuda.tile_values import Loaded, TileValue
-from workbench.codegen.cuda.walks import indented, loop
+from workbench.codegen.cuda.walks import Nest, indented, loop
 from workbench.core.dtypes import DType
 from workbench.core.tensors import RaggedSplit
 from workbench.errors import EmitError, LaunchShapeError
@@ -104,6 +107,24 @@ class KernelWriter:
             head.append(f"const {C_TYPES[value.dtype]}* const {pointer} = {start};")
         return self.pointers[value], address
 
+    def held_of(self, value: Loaded) -> Held | None:
+        """Return where an input is held in registers from the start."""
+        return self.plan.held.get(value)
+
+    def held_lines(self) -> list[str]:
+        """Return the statements that read the inputs which are held, all before any is used."""
+        lines: list[str] = []
+        for value, held in list(self.plan.held.items()):
+            nest = Nest()
+            elements = Elements(self, held.walk, nest)
+            if not elements.can_hold(value):
+                del self.plan.held[value]
+                continue
+            elements.hold(value, held)
+            kind = f"Vec<{C_TYPES[value.dtype]}, {held.walk.width}>"
+            lines += [f"// {value.label} is read once", f"{kind} {held.variable}{held.dims};", *held.walk.text(nest)]
+        return lines
+
     def output_of(self, sink: SaveSink) -> tuple[str, TileAddress]:
         """Return the pointer to an output's tile."""
         saved, grid = sink.saved, self.plan.lowered.grid
@@ -147,6 +168,8 @@ class KernelWriter:
             pending = self.plan.stages - 1 if self.plan.has_ring and self.section is Section.BEFORE else 0
             lines.insert(0, f"cp_async_wait<{pending}>();")
         lines += [f"// {line}" for line in step_comment(self.plan, step)]
+        for other in step.joined if isinstance(step, ProductStep) else []:
+            lines += [f"// {line}" for line in step_comment(self.plan, other)]
         if not isinstance(step, ProductStep):
             return [*lines, *stage_lines(self.plan, self, step)]
         if step.kept is None:
@@ -169,7 +192,8 @@ class KernelWriter:
         self.section = section
         lines: list[str] = []
         for step in self.plan.steps[section]:
-            lines += [*([""] if lines else []), *self.step_lines(step)]
+            if not (isinstance(step, ProductStep) and step.is_joined):
+                lines += [*([""] if lines else []), *self.step_lines(step)]
         return lines
 
     # -------------------------------------------------------------------------------------------------------- loads
@@ -312,6 +336,7 @@ class KernelWriter:
     def body(self) -> str:
         """Return the kernel's text."""
         plan = self.plan
+        held = self.held_lines()
         before = self.section_lines(Section.BEFORE)
         looped = self.loop_lines()
         finish = self.after_loop()
@@ -323,7 +348,7 @@ class KernelWriter:
                 kept.append(zeroed(step.variable, step.layout.dims))
                 kept += scale_start(step) if step.scale else shift_start(step) if step.shift else []
         states = state_lines(plan)
-        parts = [self.kernel_head, declared, self.prologue(), before, [*kept, *states], looped, finish, after]
+        parts = [self.kernel_head, declared, held, self.prologue(), before, [*kept, *states], looped, finish, after]
         lines: list[str] = []
         for part in parts:
             if part:
@@ -426,6 +451,7 @@ def emit_with_threads(node: GraphDefinedNode, name: str, schedule: Schedule, thr
     derive_barriers(plan)
     fast = settled_fast_math(schedule, parameters)
     mark_exponentials(plan, fast=fast)
+    join_products(plan, arrival(plan))
     body = KernelWriter(plan, kernel_name, parameters, fast).body()
     grid = (block.grid_dims[0] * cluster, block.grid_dims[1], block.grid_dims[2])
     try:

@@ -104,8 +104,18 @@ def default_layout(
     return min(found, key=lambda warps: (shape.accumulators(warps), shape.work(warps, iterations)))
 
 
-def fragment_layout(shape: ProductShape, block_warps: int) -> WarpLayout:
-    """Return the layout for a result that is worked on in registers: whole rows of as many warps as there are."""
+def fragment_layout(shape: ProductShape, block_warps: int, *, whole_rows: bool = True) -> WarpLayout:
+    """Return the layout for a result that is worked on in registers: whole rows of as many warps as there are.
+
+    whole_rows: False where nothing is folded along the rows before the loop ends; warps then share rows where that makes
+    a warp's tile squarer, so that it reads fewer fragments for a multiplication.
+    """
+    if not whole_rows:
+        found = list(shape.candidates(block_warps, split_depth=False))
+        most = max(warps.warps for warps in found)
+        busy = [w for w in found if w.warps == most and (shape.rows // w.rows <= 2 or w.rows == block_warps)]
+        if busy:
+            return min(busy, key=lambda warps: (shape.work(warps, 1), warps.columns))
     rows = divisors(shape.rows, block_warps)[-1]
     columns = divisors(shape.columns, block_warps // rows)[-1]
     return WarpLayout(rows, columns, 1)

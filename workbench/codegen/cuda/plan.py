@@ -13,6 +13,7 @@ from math import prod
 
 from workbench.codegen.cuda.c_names import CNames
 from workbench.codegen.cuda.emitted import C_TYPES
+from workbench.codegen.cuda.held_inputs import Held, choose_held
 from workbench.codegen.cuda.layouts import (
     MAX_ACCUMULATORS,
     MOST_HELD,
@@ -65,6 +66,9 @@ from workbench.core.shapes import Shape
 from workbench.errors import EmitError
 from workbench.ugraph.inference import Place
 
+LONG_LOOP = 4
+"""Iterations from which adding up the warps' partial results after the loop is paid for by less to read in it."""
+
 UNBOUNDED = frozenset({"exp", "pow", "power"})
 """Operators whose result may be far larger than their operands."""
 
@@ -77,7 +81,8 @@ class KernelPlan:
         spread: blocks over which the elements of every stage are dealt.
         steps: per section, in order. tiles: everything in shared memory.
         shared, registers: where a value is found after its step. makers: the step that makes a value.
-        staged: inputs that are copied to shared memory; direct: inputs read from device memory where they are needed.
+        staged: inputs that are copied to shared memory; direct: inputs read from device memory where they are needed,
+            held: those of them that are read once, at the start.
         parts: C names of the register arrays that sinks keep, by value.
         stages: buffers of a looped input's ring. barriers: the steps that a block barrier precedes.
     """
@@ -92,6 +97,7 @@ class KernelPlan:
     steps: dict[Section, list[Step]] = field(default_factory=lambda: {section: [] for section in Section})
     staged: dict[Loaded, SharedTile] = field(default_factory=dict)
     direct: list[Loaded] = field(default_factory=list)
+    held: dict[Loaded, Held] = field(default_factory=dict)
     shared: dict[TileValue, SharedTile] = field(default_factory=dict)
     registers: dict[TileValue, Registers] = field(default_factory=dict)
     parts: dict[TileValue, str] = field(default_factory=dict)
@@ -164,6 +170,7 @@ class Planner:
         fuse_prologues(self.result)
         trim_operands(self.result)
         WalkChooser(self.result).choose()
+        choose_held(self.result)
         return self.result
 
     # ------------------------------------------------------------------------------------------------ looking around
@@ -286,10 +293,23 @@ class Planner:
         section, warps = self.result.sections[value], self.result.warps
         is_kept = self.kept_by(value) is not None
         if section is Section.LOOP and not is_kept:
-            return fragment_layout(shape, warps)
+            return fragment_layout(shape, warps, whole_rows=not self.keeps_all_folds())
         steps = self.lowered.iterations if section is Section.LOOP else 1
         whole_rows = section is Section.LOOP and self.works_on_left(value)
         return default_layout(shape, warps, steps, most=most, whole_rows=whole_rows)
+
+    def keeps_all_folds(self) -> bool:
+        """Return True when the loop is long and needs no number of a row before its end, so that warps may share rows."""
+        if self.result.iterations_each < LONG_LOOP:
+            return False
+        for value in self.order:
+            if isinstance(value, RunningMaximum) or (isinstance(value, Accumulated) and value.kind is Keeping.RESCALE):
+                return False
+            if isinstance(value, Folded) and value.axis == -1 and self.result.sections[value] is Section.LOOP:
+                reader = self.sole_reader(value)
+                if not (isinstance(reader, Accumulated) and self.folds_while_keeping(reader, value)):
+                    return False
+        return True
 
     def works_on_left(self, value: Contracted) -> bool:
         """Return True when there is more to do with the left operand than to multiply it: computing it, or folding it."""

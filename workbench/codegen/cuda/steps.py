@@ -154,7 +154,8 @@ class ProductStep:
     Attributes: kept: the accumulator whose fragments it adds to, over the iterations; c_type: f16, bf16, or float for
     split tf32; variable: C name of the fragments; scale: C name of the powers of two, one a row, by which the left
     operand is multiplied so that it fits float16, "" if it is not; shift: C name of the binary logarithms of such numbers
-    where the left operand is an exponential that takes them in its exponent.
+    where the left operand is an exponential that takes them in its exponent; joined: products that are written with this
+    one, is_joined: written with one before.
     """
 
     section: Section
@@ -166,6 +167,8 @@ class ProductStep:
     variable: str
     scale: str = ""
     shift: str = ""
+    joined: list[ProductStep] = field(default_factory=list)
+    is_joined: bool = False
 
     @property
     def prologues(self) -> list[Stage]:
