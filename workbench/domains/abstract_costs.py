@@ -18,6 +18,8 @@ class StepCosts:
     Attributes:
         product_sums: a product may sum over tile axes too (matmul).
         sum_scales: a sum may multiply by a constant too (mean).
+        folds_whole: an operator may sum over all parts of an axis at once (a predefined kernel, or a block graph that
+            does not cut the axis); else a sum over a loop or a grid part takes an operator of its own.
         crossing: operators for a crossing (`exp`, `sqrt`, `div`, `max`, or a function's name), 1 where not listed.
         absorbs: how many operators below a crossing one composite does as well (rms: {"sqrt": 4} takes square, sum,
             scale and the addition of an epsilon along).
@@ -25,6 +27,7 @@ class StepCosts:
 
     product_sums: bool = True
     sum_scales: bool = False
+    folds_whole: bool = False
     crossing: Mapping[str, int] = field(default_factory=dict)
     absorbs: Mapping[str, int] = field(default_factory=dict)
 
@@ -48,4 +51,4 @@ def fewest_operators(algebra: Algebra, value: int, costs: StepCosts | None = Non
                 needed += costs.crossing.get(str(key), 1)
             case ("sum", int(axis)):
                 sums_loop = sums_loop or bool(axis & algebra.loop_mask)
-    return needed + max(inputs - 1, 0) + (sums_loop and not costs.absorbs)
+    return needed + max(inputs - 1, 0) + (sums_loop and not costs.absorbs and not costs.folds_whole)

@@ -161,6 +161,8 @@ class DistanceTables:
     def _steps(self, multiplies: int, axes: int) -> int:
         """Return the fewest operators that multiply (or not) and sum over axes."""
         algebra = self.algebra
+        if self.costs.folds_whole:
+            return max(multiplies, 1 if axes else 0) if self.costs.product_sums else multiplies + (1 if axes else 0)
         loop = 1 if axes & algebra.loop_mask else 0
         grid = 1 if axes & algebra.grid_mask else 0
         total = multiplies + loop + grid

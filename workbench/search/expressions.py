@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from workbench.domains.abstract_costs import StepCosts, fewest_operators
@@ -69,8 +69,12 @@ class Expressions:
         *,
         limit: int,
         outer_products: bool = False,
+        folds_whole: bool = True,
     ) -> None:
-        """Normalise the program's terms with the axes cut into `parts`; folds: what one operator may fold at once."""
+        """Normalise the program's terms with the axes cut into `parts`; folds: what one operator may fold at once.
+
+        folds_whole: False if no kernel of a plan holds an axis whole that is cut elsewhere; bounds are sharper then.
+        """
         self.problem, self.palette, self.parts, self.limit = problem, palette, parts, limit
         self.outer_products = outer_products
         self.algebra = Algebra()
@@ -79,7 +83,7 @@ class Expressions:
         self.starts = tuple(self.algebra.normalize(split_axes(start.term, cut)) for start in problem.starts)
         self.folds: list[Fold] = sorted({(name, self.algebra.axes_mask(axes)) for name, axes in folds})
         self.decomposition = Decomposition(self.algebra)
-        self.costs = step_costs(palette)
+        self.costs = replace(step_costs(palette), folds_whole=folds_whole)
         self.is_wide = max(map(self._width, self.goals)) > WIDE
         self.above: dict[Value, int] = {}
         self.makings: dict[Value, tuple[Making, ...]] = {}

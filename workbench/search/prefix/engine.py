@@ -214,6 +214,7 @@ class PrefixSearch:
             folds_of(self.problem, [plan]),
             limit=limits.block + limits.kernels,
             outer_products=shared.space.outer_products,
+            folds_whole=limits.kernels > 0 or len(plan.loops) > 1,
         )
         needs = any(pruner.needs_expressions for pruner in self.options.pruners)
         self.tensors = Tensors(expressions, exact=needs or self.options.unique)
