@@ -1,0 +1,210 @@
+"""How much one kernel does: bytes per level of memory, work per unit, memory and registers of a block.
+
+Counts hold no rate and no coefficient, so records keep them and a preset can be fitted to them later. Every count is a
+float or a column of floats. Invariant: tiles count full, as kernels compute them; bytes from device memory count exactly.
+Sources: CUDA C++ Programming Guide, "Element-wise and warp-level matrix instructions" (tiles of mma.sync).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from workbench.core.dtypes import DType
+from workbench.cost.form import Array, BlockForm, Dims, Environment, Task, size_of
+from workbench.cost.hardware import Hardware
+from workbench.cost.launch import WARP
+from workbench.cost.rules import Shape
+
+Counts = Mapping[str, Array]
+"""One kernel's counts by name; see `COUNTED`."""
+
+COUNTED = {
+    "blocks": "blocks of the launch, those of clusters included",
+    "iterations": "iterations of one block",
+    "threads": "threads of a block",
+    "stages": "tiles of a looped input at a time",
+    "cluster": "blocks of a cluster",
+    "requested_bytes": "bytes that all blocks together ask the L2 cache for",
+    "unique_bytes": "bytes of program inputs, each once",
+    "made_bytes": "bytes of inputs that earlier kernels of the program made, each once",
+    "stored_bytes": "bytes of program outputs",
+    "handed_bytes": "bytes of results for later kernels",
+    "stage_bytes": "bytes that one block loads in one iteration",
+    "once_bytes": "bytes that one block loads once",
+    "run_bytes": "contiguous bytes of a tile, averaged over what is loaded",
+    "tensor_flops": "flops of tensor cores in one iteration, tiles padded, as if all were of 16 bits",
+    "lanes": "instructions of ordinary lanes in one iteration",
+    "special": "results of special-function units in one iteration",
+    "shared_traffic": "bytes to and from shared memory in one iteration",
+    "barriers": "block barriers in one iteration",
+    "last_tensor_flops": "the same, outside the loop",
+    "last_lanes": "the same, outside the loop",
+    "last_special": "the same, outside the loop",
+    "last_shared_traffic": "the same, outside the loop",
+    "last_barriers": "the same, outside the loop",
+    "exchanged_bytes": "bytes that the blocks of a cluster read from each other, per block",
+    "shared_bytes": "least bytes of shared memory a block needs",
+    "registers": "32-bit registers of a thread, estimated",
+    "held": "floats of accumulators a thread holds",
+}
+BASE_REGISTERS = 44.0
+LOAD_BYTES = 16.0  # of one cp.async
+
+
+def count(form: BlockForm, values: Environment, hardware: Hardware, launch: Environment) -> dict[str, Array]:
+    """Return the counts of a kernel. values: extents and counts by name; launch: loop, cluster, threads, stages."""
+    threads, stages = np.asarray(launch["threads"], float), np.asarray(launch["stages"], float)
+    loop, cluster = np.asarray(launch["loop"], float), np.asarray(launch["cluster"], float)
+    cells = np.asarray(1.0)
+    for name in form.counts:
+        cells = cells * values[name]
+    found: dict[str, Array] = {name: np.asarray(0.0) for name in COUNTED}
+    found |= {"blocks": cells * cluster, "iterations": np.ceil(loop / cluster)}
+    found |= {"threads": threads, "stages": stages, "cluster": cluster}
+    _count_loads(form, values, found, cells)
+    warps = threads / WARP
+    ring, fixed, handed = found["stage_bytes"], found["once_bytes"], np.asarray(0.0)
+    widest = np.asarray(0.0)
+    for task in form.tasks:
+        prefix = "" if task.looped else "last_"
+        work = _task_work(task, values, warps, hardware)
+        for name, amount in work.items():
+            if name == "handed":
+                handed = handed + amount
+            elif name == "fragment":
+                widest = np.maximum(widest, amount)
+            else:
+                found[prefix + name] = found[prefix + name] + amount
+    held, meeting = _count_kept(form, values, found, warps, threads)
+    for store in form.stores:
+        elements = size_of(store.device, values)
+        where = "stored_bytes" if store.last else "handed_bytes"
+        found[where] = found[where] + elements * store.nbytes
+        found["last_lanes"] = found["last_lanes"] + 2.0 * elements / cells
+    looped = 1.0 if form.looped else 0.0
+    found["barriers"] = found["barriers"] + looped
+    found["last_barriers"] = found["last_barriers"] + 1.0
+    found["shared_bytes"] = np.maximum(ring * stages + fixed + handed, np.where(cluster > 1, meeting, 0.0))
+    found["held"] = held + widest
+    found["registers"] = BASE_REGISTERS + found["held"]
+    return found
+
+
+def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], cells: Array) -> None:
+    runs, seen = np.asarray(0.0), set[str]()
+    for load in form.loads:
+        total = size_of(load.device, values) * load.nbytes
+        tile = size_of(load.tile, values) * load.nbytes
+        copies = cells
+        for name in load.cuts:
+            copies = copies / values[name]
+        requested = total * copies * (1.0 if load.looped else found["cluster"])
+        found["requested_bytes"] = found["requested_bytes"] + requested
+        if load.tensor not in seen:
+            where = "made_bytes" if load.made else "unique_bytes"
+            found[where] = found[where] + total
+            seen.add(load.tensor)
+        kind = "stage_bytes" if load.looped else "once_bytes"
+        found[kind] = found[kind] + tile
+        prefix = "" if load.looped else "last_"
+        found[prefix + "lanes"] = found[prefix + "lanes"] + tile / LOAD_BYTES
+        found[prefix + "shared_traffic"] = found[prefix + "shared_traffic"] + tile
+        runs = runs + requested * size_of((load.innermost,), values) * load.nbytes
+    found["run_bytes"] = runs / np.maximum(found["requested_bytes"], 1.0)
+
+
+def _task_work(task: Task, values: Environment, warps: Array, hardware: Hardware) -> dict[str, Array]:
+    """Return the work of one operator by counted name; "handed": bytes of tiles between steps; "fragment": floats."""
+    rule, result = task.rule, size_of(task.result, values)
+    if rule.shape is Shape.FREE:
+        return {}
+    if rule.shape is Shape.PRODUCT:
+        return _product_work(task, values, warps, hardware)
+    sizes = [size_of(dims, values) for dims in task.operands]
+    elements = sizes[0] if rule.shape is Shape.FOLD else result
+    work = {"lanes": elements * rule.lanes, "special": elements * rule.special}
+    for size, nbytes in zip(sizes, task.staged, strict=True):
+        if nbytes:
+            work["lanes"] = work["lanes"] + size
+            work["shared_traffic"] = work.get("shared_traffic", np.asarray(0.0)) + size * nbytes
+    if rule.shape is Shape.FOLD and task.name != "accumulate":
+        work["barriers"] = np.asarray(0.5)
+    if task.hands_over:
+        _hand_over(task, values, work)
+    return work
+
+
+def _hand_over(task: Task, values: Environment, work: dict[str, Array]) -> None:
+    """Add what passing computed tiles through shared memory takes: written and read once each, and a barrier."""
+    nbytes = min(task.dtype.nbytes, 4)
+    for dims in task.hands_over:
+        size = size_of(dims, values)
+        work["lanes"] = work.get("lanes", np.asarray(0.0)) + 1.5 * size
+        work["shared_traffic"] = work.get("shared_traffic", np.asarray(0.0)) + 2.0 * size * nbytes
+        work["handed"] = work.get("handed", np.asarray(0.0)) + size * nbytes
+        work["barriers"] = work.get("barriers", np.asarray(0.0)) + 1.0
+
+
+def _product_work(task: Task, values: Environment, warps: Array, hardware: Hardware) -> dict[str, Array]:
+    left, right = task.operands
+    rows, inner, columns = (size_of((dim,), values) for dim in (left[-2], left[-1], right[-1]))
+    batch = size_of(task.result[:-2], values)
+    step = 8.0 if task.dtype is DType.FLOAT32 else 16.0
+    m, n, k = (np.ceil(extent / tile) for extent, tile in ((rows, 16.0), (columns, 16.0), (inner, step)))
+    flops = 2.0 * batch * (16.0 * m) * (16.0 * n) * (step * k)
+    weight = hardware.tensor_rate(DType.FLOAT16) / hardware.tensor_rate(task.dtype)
+    by_row, by_column = warp_grid(m, n, warps)
+    nbytes = task.dtype.nbytes
+    read = batch * step * k * 16.0 * nbytes * (m * by_column + n * by_row)
+    fragment = 8.0 * batch * m * n / (by_row * by_column)
+    work = {
+        "tensor_flops": flops * weight,
+        "shared_traffic": read,
+        "lanes": flops / 4096.0 * WARP + read / LOAD_BYTES,  # one mma and its share of ldmatrix per warp
+        "fragment": fragment,
+    }
+    _hand_over(task, values, work)
+    return work
+
+
+def warp_grid(row_tiles: Array, column_tiles: Array, warps: Array) -> tuple[Array, Array]:
+    """Return about how many warps stand along rows and columns of a product; the rest share its depth."""
+    by_row = np.minimum(row_tiles, np.exp2(np.floor(np.log2(np.maximum(np.sqrt(warps), 1.0)))))
+    by_row = np.maximum(by_row, np.minimum(row_tiles, warps / np.maximum(column_tiles, 1.0)))
+    by_column = np.minimum(column_tiles, warps / by_row)
+    return by_row, np.maximum(by_column, 1.0)
+
+
+def _count_kept(
+    form: BlockForm, values: Environment, found: dict[str, Array], warps: Array, threads: Array
+) -> tuple[Array, Array]:
+    """Return the floats a thread holds over the loop, and the bytes in which the blocks of a cluster meet."""
+    held, meeting = np.asarray(0.0), np.asarray(0.0)
+    for kept in form.kept:
+        size = size_of(kept.dims, values)
+        if kept.is_product:
+            m = np.ceil(size_of((kept.dims[-2],), values) / 16.0)
+            n = np.ceil(size_of((kept.dims[-1],), values) / 16.0)
+            by_row, by_column = warp_grid(m, n, warps)
+            held = held + 8.0 * size_of(kept.dims[:-2], values) * m * n / (by_row * by_column)
+            slices = np.maximum(warps / (by_row * by_column), 1.0)
+            sliced = np.where(slices > 1.0, size * kept.nbytes * 2.0 * slices, 0.0)
+            found["last_shared_traffic"] = found["last_shared_traffic"] + sliced
+            found["last_lanes"] = found["last_lanes"] + np.where(slices > 1.0, size * slices * 2.0, 0.0)
+        else:
+            held = held + size / threads
+        meeting = meeting + size * kept.nbytes
+    found["exchanged_bytes"] = meeting * (found["cluster"] - 1.0)
+    return held, meeting
+
+
+def as_numbers(counts: Counts) -> dict[str, float]:
+    """Return the counts of one schedule as plain numbers."""
+    return {name: float(value) for name, value in counts.items()}
+
+
+def dims_of(name: str, shape: tuple[int, ...]) -> Dims:
+    """Return dims whose names stand for the extents of one tensor."""
+    return tuple((f"{name}#{axis}",) for axis in range(len(shape)))

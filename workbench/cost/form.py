@@ -1,0 +1,234 @@
+"""A block graph as the cost model reads it: what is loaded, computed, kept and stored, extents as names.
+
+The same form serves one schedule (names stand for numbers) and thousands (names stand for columns), so both are scored by
+the same formulas. Invariant: dead operators are left out, as no backend writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import numpy as np
+
+from workbench.core.dtypes import DType
+from workbench.core.tensors import DeviceTensor, SharedTensor
+from workbench.cost.rules import Rule, Shape, rule_of
+from workbench.ugraph.block_graph import BlockGraph
+from workbench.ugraph.inference import Place, accumulator_dtype
+from workbench.ugraph.nodes import (
+    Accumulator,
+    BlockNode,
+    InputIterator,
+    OpNode,
+    OutputSaver,
+    RunningMax,
+    ThreadNode,
+)
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Dims = tuple[tuple[str, ...], ...]
+"""Per dimension the names of the factors whose product it is; none for a dimension of 1."""
+
+Environment = Mapping[str, "Array | float"]
+
+
+def size_of(dims: Dims, values: Environment) -> Array:
+    """Return the number of elements."""
+    result = np.asarray(1.0)
+    for dim in dims:
+        for name in dim:
+            result = result * values[name]
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An input iterator.
+
+    Attributes: tensor: its name; device: dims of the kernel tensor; tile; nbytes of an element;
+    looped; cuts: names of the counts that split the tensor over blocks; innermost: names of the contiguous dimension of
+    the tile; made: by an earlier kernel of the same program.
+    """
+
+    tensor: str
+    device: Dims
+    tile: Dims
+    nbytes: int
+    looped: bool
+    cuts: tuple[str, ...]
+    innermost: tuple[str, ...]
+    made: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """An output saver. Attributes: device: dims of the kernel tensor; nbytes of an element; last: result of the program."""
+
+    device: Dims
+    nbytes: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An operator.
+
+    Attributes: rule; result, operands: dims; looped: done in every iteration; staged: bytes of
+    an element of each operand that lies in shared memory, 0 for one in registers; hands_over: what was computed and must
+    pass through shared memory (operands of a product, moved elements); dtype: of the result, of a product's operands.
+    """
+
+    name: str
+    rule: Rule
+    result: Dims
+    operands: tuple[Dims, ...]
+    looped: bool
+    staged: tuple[int, ...]
+    hands_over: tuple[Dims, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A value held in registers over the loop. Attributes: dims; nbytes; is_product: spread over tensor-core fragments."""
+
+    dims: Dims
+    nbytes: int
+    is_product: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlockForm:
+    """A block graph's work.
+
+    Attributes: name; loads, stores, tasks; kept: accumulators; counts: names of the counts of
+    blocks; looped: some input is loaded in parts.
+    """
+
+    name: str
+    loads: tuple[Load, ...]
+    stores: tuple[Store, ...]
+    tasks: tuple[Task, ...]
+    kept: tuple[Kept, ...]
+    counts: tuple[str, ...]
+    looped: bool
+
+
+CutsOf = Callable[[InputIterator], tuple[str, ...]]
+
+
+def block_form(
+    block: BlockGraph,
+    *,
+    name: str,
+    tiles: Mapping[str, Dims],
+    operands: Sequence[tuple[DeviceTensor, Dims, bool]],
+    results: Sequence[tuple[DeviceTensor, Dims, bool]],
+    counts: tuple[str, ...],
+    cuts_of: CutsOf,
+) -> BlockForm:
+    """Return the form of a block graph without thread graphs, composites and sugared accumulators.
+
+    tiles, operands, results: with their dims, and whether a kernel before made the operand, whether the program returns
+    the result. Raises: MissingRuleError for an operator without a cost.
+    """
+    live = _live(block)
+    loads: list[Load] = []
+    tasks: list[Task] = []
+    kept: list[Kept] = []
+    staged: dict[str, int] = {}
+    fragments: set[str] = set()
+    for node in block.nodes:
+        if not isinstance(node, OutputSaver) and node.results[0].name not in live:
+            continue
+        match node:
+            case InputIterator():
+                tensor, device, made = operands[node.operand]
+                dims = tiles[node.result.name]
+                inner = dims[_innermost(tensor)] if dims else ()
+                loads.append(
+                    Load(
+                        tensor.name,
+                        device,
+                        dims,
+                        tensor.dtype.nbytes,
+                        node.fmap is not None,
+                        cuts_of(node),
+                        inner,
+                        made,
+                    )
+                )
+                staged[node.result.name] = tensor.dtype.nbytes
+            case OpNode():
+                tasks.append(_task(node, block, tiles, staged))
+                if tasks[-1].rule.shape is Shape.PRODUCT:
+                    fragments.add(node.results[0].name)
+                if tasks[-1].rule.shape is Shape.FREE and node.operands and node.operands[0] in staged:
+                    staged.update((t.name, staged[node.operands[0]]) for t in node.results)
+            case Accumulator():
+                dims = tiles[node.result.name]
+                kept.append(Kept(dims, accumulator_dtype(node.result.dtype).nbytes, node.operand in fragments))
+                lanes = 2.0 if node.rescale is not None else 0.0 if node.operand in fragments else 1.0
+                rule = Rule(Shape.FOLD, lanes)
+                source = tiles[node.operand]
+                tasks.append(Task("accumulate", rule, dims, (source,), True, (0,), (), node.result.dtype))
+            case RunningMax():
+                source, best = tiles[node.operand], node.maximum
+                tasks.append(
+                    Task("running max", Rule(Shape.FOLD, 2.0), tiles[best.name], (source,), True, (0,), (), best.dtype)
+                )
+            case OutputSaver():
+                pass
+            case ThreadNode():
+                raise AssertionError("thread graphs are inlined before")
+            case _:
+                assert_never(node)
+    stores = tuple(Store(dims, tensor.dtype.nbytes, last) for tensor, dims, last in results)
+    looped = any(load.looped for load in loads)
+    return BlockForm(name, tuple(loads), stores, tuple(tasks), tuple(kept), counts, looped)
+
+
+def _task(node: OpNode, block: BlockGraph, tiles: Mapping[str, Dims], staged: Mapping[str, int]) -> Task:
+    rule = rule_of(node.op)
+    result = node.results[0]
+    assert isinstance(result, SharedTensor)
+    looped = block.places[result.name] is Place.LOOP
+    hands_over: list[Dims] = []
+    dtype = result.dtype
+    if rule.shape is Shape.PRODUCT:
+        hands_over = [tiles[name] for name in node.operands if name not in staged]
+        dtype = min((block.tiles[name].dtype for name in node.operands), key=lambda kind: kind.nbytes)
+    elif rule.shape is Shape.MOVE:
+        hands_over = [tiles[result.name]]
+    return Task(
+        node.op,
+        rule,
+        tiles[result.name],
+        tuple(tiles[name] for name in node.operands),
+        looped,
+        tuple(staged.get(name, 0) for name in node.operands),
+        tuple(hands_over),
+        dtype,
+    )
+
+
+def _innermost(tensor: DeviceTensor) -> int:
+    """Return the dimension whose elements lie beside each other."""
+    long = [axis for axis, extent in enumerate(tensor.shape) if extent > 1] or [len(tensor.shape) - 1]
+    return min(long, key=lambda axis: (tensor.strides[axis], -axis))
+
+
+def _live(block: BlockGraph) -> set[str]:
+    """Return the tiles on which a stored one depends."""
+    makers: dict[str, BlockNode] = {tensor.name: node for node in block.nodes for tensor in node.results}
+    live: set[str] = set()
+    stack = [saver.operand for saver in block.savers]
+    while stack:
+        name = stack.pop()
+        if name not in live:
+            node = makers[name]
+            live.update(tensor.name for tensor in node.results)
+            stack += node.operands
+    return live
