@@ -138,7 +138,7 @@ def tiles_joined_and_cut(k: KernelBuilder) -> Sequence[Value]:
     x, y, w = k.input("X", (5, 32), F16), k.input("Y", (5, 32), F16), k.input("W", (32, 8), F16)
     block = k.block(x, y, w, loop=2)
     both = block.apply("concat", block.load(0, fmap=1), block.load(1, fmap=1), axis=-1)
-    first, second = block.apply_all("split", both, axis=-1, parts=(9, 7))
+    first, second = block.apply_all("split", both, axis=-1, parts=(12, 20))
     block.save(block.accumulate(block.apply("sum", first, axis=-1)))
     w_tile = block.load(2, fmap=0)
     middle, _ = block.apply_all("split", second, axis=-1, parts=(16, 4))
