@@ -40,6 +40,15 @@ class Enumeration:
         self.hypergraph = hypergraph
         self.states = self.dead_ends = 0
         # A node that some edge makes for nothing (a load or store) need not take an operator of its own.
+        self._rank = hypergraph.order.__getitem__
+        # Per node and edge: what it costs, and the operands that are to be made.
+        self._ways = [
+            [
+                (edge, edge.block_cost, edge.kernel_cost, tuple(o for o in edge.operands if not self._is_input(o)))
+                for edge in edges
+            ]
+            for edges in hypergraph.edges
+        ]
         self._own = [0 if not edges or any(not edge.block_cost for edge in edges) else 1 for edges in hypergraph.edges]
 
     def sketches(self) -> Iterator[Sketch]:
@@ -59,18 +68,18 @@ class Enumeration:
         if not needs:
             yield chosen
             return
-        graph = self.hypergraph
         node, rest = needs[-1], needs[:-1]
-        for edge in graph.edges[node]:
-            left, kernels_left = blocks - edge.block_cost, kernels - edge.kernel_cost
+        own, least = self._own, self.hypergraph.least
+        for edge, block_cost, kernel_cost, made in self._ways[node]:
+            left, kernels_left = blocks - block_cost, kernels - kernel_cost
             if left < 0 or kernels_left < 0:
                 continue
-            new = {*rest, *(o for o in edge.operands if not self._is_input(o))}
-            if sum(self._own[need] for need in new) > left or any(graph.least[need] > left for need in new):
+            new = {*rest, *made}
+            if sum([own[need] for need in new]) > left or max([least[need] for need in new], default=0) > left:
                 self.dead_ends += 1
                 continue
             chosen.append((node, edge))
-            ordered = tuple(sorted(new, key=graph.order.__getitem__))
+            ordered = tuple(sorted(new, key=self._rank)) if made else rest
             yield from self._choose(ordered, chosen, left, kernels_left)
             chosen.pop()
 

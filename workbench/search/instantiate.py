@@ -29,7 +29,6 @@ from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.rewrite import dense_strides
 from workbench.ugraph.value import Value
 
-
 THREADS, FRAGMENT, ACCUMULATORS = 128, 16, 128
 """Threads of a block at first; rows and columns of a product's fragment; sums that one thread keeps in registers."""
 

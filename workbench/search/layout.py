@@ -7,7 +7,7 @@ dimensions) are put in where an operator needs them. Invariant: a value's dimens
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from workbench.errors import NotApplicableError
 from workbench.search.problem import DimNames
@@ -24,11 +24,11 @@ class Laid:
 
     value: Value
     dims: tuple[DimNames, ...]
+    axes: tuple[DimNames, ...] = field(init=False)
+    """The dimensions that are axes, in order."""
 
-    @property
-    def axes(self) -> tuple[DimNames, ...]:
-        """The dimensions that are axes, in order."""
-        return tuple(dim for dim in self.dims if dim)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes", tuple(dim for dim in self.dims if dim))
 
     def position(self, axis: str) -> int:
         """Return which dimension an axis is. Raises: NotApplicableError when it is part of another or missing."""

@@ -49,7 +49,7 @@ def launch_dims(dims: Sequence[int], *, what: str) -> Shape:
     if (
         isinstance(dims, str)
         or not hasattr(dims, "__iter__")
-        or not all(isinstance(dim, SupportsIndex) for dim in dims)
+        or not all(isinstance(dim, int | SupportsIndex) for dim in dims)
     ):
         raise LaunchDimsError(f"{what} {dims!r} must be one to three positive integers", "block graph", "give a tuple")
     values = tuple(operator.index(dim) for dim in dims)

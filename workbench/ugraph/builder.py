@@ -248,7 +248,7 @@ class BlockBuilder:
         cluster: Sequence[int] = (1,),
         kernel: KernelBuilder | None = None,
     ) -> None:
-        if not isinstance(loop, SupportsIndex) or index(loop) < 1:
+        if not isinstance(loop, int | SupportsIndex) or index(loop) < 1:
             raise LaunchDimsError(f"forloop_range {loop} must be at least 1", "block graph", "1 means no loop")
         self.operands = tuple(operands)
         self.grid_dims = launch_dims(grid, what="grid_dims")
@@ -276,7 +276,7 @@ class BlockBuilder:
         position = self._position(operand)
         tensor = self.operands[position]
         maps = dim_map(imap)
-        if fmap is not None and not isinstance(fmap, SupportsIndex):
+        if fmap is not None and not isinstance(fmap, int | SupportsIndex):
             raise FmapError(
                 f"{fmap!r} is no dimension of {tensor.name}", f"load of {tensor.name}", "use 0, 1, ... or None"
             )

@@ -111,6 +111,12 @@ def merge_places(places: Sequence[Place], *, node: str) -> Place:
     return Place.AFTER if Place.AFTER in kinds else Place.INVARIANT
 
 
+MOST_INFERRED = 20_000
+"""Operators on tiles whose results are remembered: a search builds thousands of block graphs of the same few."""
+
+_INFERRED: dict[tuple[object, ...], list[tuple[Shape, _Ragged]]] = {}
+
+
 def apply_operator(
     spec: OpSpec, attributes: Attributes, operands: Sequence[SharedTensor], *, node: str
 ) -> list[tuple[Shape, _Ragged]]:
@@ -118,6 +124,18 @@ def apply_operator(
 
     Raises: ShapeError from the operator, RaggedTileError when a short tile meets a full one, is reshaped or stretched.
     """
+    key = (spec.name, *attributes.items(), *((tensor.shape, tensor.ragged) for tensor in operands))
+    found = _INFERRED.get(key)
+    if found is None:
+        found = _apply_operator(spec, attributes, operands, node)
+        if len(_INFERRED) < MOST_INFERRED:
+            _INFERRED[key] = found
+    return list(found)
+
+
+def _apply_operator(
+    spec: OpSpec, attributes: Attributes, operands: Sequence[SharedTensor], node: str
+) -> list[tuple[Shape, _Ragged]]:
     shapes = tuple(tensor.shape for tensor in operands)
     results = spec.infer_shapes(shapes, attributes)
     if not any(tensor.is_ragged for tensor in operands):

@@ -201,7 +201,7 @@ def dim_map(entries: Sequence[int | None], error: type[LegalityError] = ImapErro
     cure = "give at most three entries, each a dimension or None"
     if isinstance(entries, str | bytes) or not isinstance(entries, Sequence):
         raise error(f"a map is a tuple with one entry per grid axis x, y, z, got {entries!r}", f"map {entries!r}", cure)
-    if len(entries) > 3 or not all(entry is None or isinstance(entry, SupportsIndex) for entry in entries):
+    if len(entries) > 3 or not all(entry is None or isinstance(entry, int | SupportsIndex) for entry in entries):
         raise error(f"a map has one entry per grid axis x, y, z, got {tuple(entries)}", f"map {tuple(entries)}", cure)
     dims: list[int | None] = [None if entry is None or index(entry) < 0 else index(entry) for entry in entries]
     dims += [None] * (3 - len(dims))
