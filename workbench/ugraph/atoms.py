@@ -91,7 +91,7 @@ class Atoms:
     def normal(self, run: Sequence[int]) -> Run:
         """Return a resolved run in which counts followed by their tile are the whole dimension again."""
         current = self.resolve(run)
-        changed = True
+        changed = bool(self.cuts)
         while changed:
             changed = False
             for cut in self.cuts:

@@ -60,6 +60,8 @@ class _Carried:
 
     def times(self, other: _Carried, degree: Fraction) -> _Carried:
         """Return what the product of this value and a power of another carries."""
+        if not other.constants and not other.spans and self.is_one <= other.is_one:
+            return self
         constants = dict(self.constants)
         for step, exponent in other.constants.items():
             constants[step] = constants.get(step, Fraction(0)) + degree * exponent

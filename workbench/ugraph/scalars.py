@@ -21,6 +21,8 @@ class Scalar:
     root: int = 1
 
     def __mul__(self, other: Scalar) -> Scalar:
+        if other is ONE or self is ONE:  # most of all
+            return self if other is ONE else other
         radicand = self.radicand**other.root * other.radicand**self.root
         return _reduced(self.sign * other.sign, radicand, self.root * other.root)
 
@@ -29,6 +31,8 @@ class Scalar:
 
     def power(self, exponent: Fraction) -> Scalar:
         """Return the scalar to a rational power. Raises: ValueError for a fractional power of a negative number."""
+        if self is ONE:
+            return self
         if self.sign < 0 and exponent.denominator > 1:
             raise ValueError(f"{self} has no real power {exponent}")
         sign = self.sign if exponent.numerator % 2 else 1
@@ -42,7 +46,7 @@ class Scalar:
     @property
     def is_one(self) -> bool:
         """True for 1."""
-        return self == ONE
+        return self is ONE or self == ONE
 
     def __str__(self) -> str:
         minus = "-" if self.sign < 0 else ""

@@ -28,8 +28,10 @@ class Coefficient:
 
     def times(self, other: Coefficient, degree: Fraction = Fraction(1)) -> Coefficient:
         """Return this times a power of another."""
-        if not other.counts and not other.pending and other.number.is_one:
+        if other is UNIT or (not other.counts and not other.pending and other.number.is_one):
             return self
+        if self is UNIT and degree == 1:
+            return other
         return Coefficient(
             self.number * other.number.power(degree),
             _added(self.counts, other.counts, degree),
@@ -45,6 +47,8 @@ class Coefficient:
 
 
 def _added(left: Powers, right: Powers, degree: Fraction) -> Powers:
+    if not right:
+        return left
     powers = dict(left)
     for base, exponent in right:
         powers[base] = powers.get(base, Fraction(0)) + degree * exponent
