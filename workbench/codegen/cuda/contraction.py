@@ -5,10 +5,8 @@ Invariant: a warp owns its tiles of the result in registers; operands' padding i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING
 
 from workbench.codegen.cuda.loads import matrix_index
 from workbench.codegen.cuda.steps import Operand, ProductStep, Stage
@@ -16,9 +14,6 @@ from workbench.codegen.cuda.tile_storage import SharedTile, rounded_up
 from workbench.codegen.cuda.tile_values import Mapped, TileValue
 from workbench.codegen.cuda.walks import ProductLayout, indented, loop, tile_base
 from workbench.core.shapes import Shape
-
-if TYPE_CHECKING:
-    from workbench.codegen.cuda.plan import KernelPlan
 
 FULL_UNROLL = 8
 """Steps of the depth that are unrolled completely."""
@@ -120,17 +115,23 @@ def pair_lines(step: ProductStep, left: Operand, right: Operand, depth_steps: in
     low = tile_base(layout.depth_text, depth_steps, layout.depth_step, "low")
     lines = [f"const int depth = {low};"]
     a_tiles = layout.row_tiles
-    lines.append(f"u32 left[{a_tiles}][4]{f', left_low[{a_tiles}][4]' if split else ''};")
     row = tile_base(layout.row_text, layout.row_tiles, 16, "mt")
     load_left = [left_load(step, left, matrix_row(left.value, left.tile, lead), row)]
     if left.prologue is not None:
         load_left += prologue(left.prologue, left.value, "left[mt]" if a_tiles > 1 else "left[0]")
-    lines += loop(f"int mt = 0; mt < {a_tiles}; mt++", load_left, unroll=True) if a_tiles > 1 else load_left
+    load_left = loop(f"int mt = 0; mt < {a_tiles}; mt++", load_left, unroll=True) if a_tiles > 1 else load_left
+    every_depth = f"int low = 0; low < {depth_steps}; low++"
+    held: list[str] = []
+    if step.held_left:
+        lines.append(f"u32 (&left)[{a_tiles}][4] = {step.held_left}[low];")
+        held = ["if (step == first) {", *indented(loop(every_depth, [*lines, *load_left], unroll=True)), "}"]
+    else:
+        lines += [f"u32 left[{a_tiles}][4]{f', left_low[{a_tiles}][4]' if split else ''};", *load_left]
     lines += column_lines(step, left, right)
     for other in step.joined:
         lines += column_lines(other, left, other.operands[0][1])
     unroll: bool | int = True if depth_steps <= FULL_UNROLL else 4
-    return loop(f"int low = 0; low < {depth_steps}; low++", lines, unroll=unroll)
+    return [*held, *loop(every_depth, lines, unroll=unroll)]
 
 
 def column_lines(step: ProductStep, left: Operand, right: Operand) -> list[str]:
@@ -161,32 +162,6 @@ def column_lines(step: ProductStep, left: Operand, right: Operand) -> list[str]:
         last = layout.column_tiles - 1
         lines += ["{", *indented(across(plus(first, str(last * 8)), (str(last),))), "}"]
     return lines
-
-
-def join_products(plan: KernelPlan, arrival: Hashable) -> None:
-    """Let products that stand side by side and read the same left factor share its fragments; `arrival`: as `arrival()`."""
-    for steps in plan.steps.values():
-        head: ProductStep | None = None
-        for step in steps:
-            if not isinstance(step, ProductStep):
-                head = None
-            elif head is not None and shares_left(head, step) and id(step) not in plan.barriers and id(step) != arrival:
-                head.joined.append(step)
-                step.is_joined = True
-            else:
-                head = step
-
-
-def shares_left(one: ProductStep, other: ProductStep) -> bool:
-    """Return True when two accumulating products take the same fragments of one left factor at the same time."""
-    if len(one.operands) != 1 or len(other.operands) != 1 or one.c_type != other.c_type:
-        return False
-    if any(step.kept is None or step.scale or step.operands[0][0].prologue for step in (one, other)):
-        return False
-    left, right = one.operands[0][0], other.operands[0][0]
-    layouts = [replace(step.layout, column_tiles=1) for step in (one, other)]
-    is_same = left.tile is not None and left.tile is right.tile and left.is_transposed == right.is_transposed
-    return is_same and one.value.shape[:-2] == other.value.shape[:-2] and layouts[0] == layouts[1]
 
 
 def matrix_row(value: TileValue, tile: SharedTile | None, lead: Shape) -> str:

@@ -28,7 +28,6 @@ from workbench.codegen.cuda.addressing import (
 )
 from workbench.codegen.cuda.c_names import CNames
 from workbench.codegen.cuda.contraction import (
-    join_products,
     product_lines,
     scale_start,
     store_fragments,
@@ -40,6 +39,7 @@ from workbench.codegen.cuda.emitted import C_TYPES, KernelParameter, KernelSourc
 from workbench.codegen.cuda.exponentials import mark_exponentials, shift_start, unshifted_lines
 from workbench.codegen.cuda.held_inputs import Held
 from workbench.codegen.cuda.launch_shape import MAX_THREADS, WARP, LaunchShape
+from workbench.codegen.cuda.left_fragments import held_declaration, hold_left, join_products
 from workbench.codegen.cuda.loads import Copy, copy_lines, load_comment
 from workbench.codegen.cuda.lowering import LoweredBlock, lower_block
 from workbench.codegen.cuda.plan import KernelPlan, make_plan
@@ -344,6 +344,8 @@ class KernelWriter:
         declared = self.tile_declarations()
         kept: list[str] = []
         for step in plan.products.values():
+            if step.held_left:
+                kept.append(held_declaration(step))
             if step.kept is not None:
                 kept.append(zeroed(step.variable, step.layout.dims))
                 kept += scale_start(step) if step.scale else shift_start(step) if step.shift else []
@@ -452,6 +454,7 @@ def emit_with_threads(node: GraphDefinedNode, name: str, schedule: Schedule, thr
     fast = settled_fast_math(schedule, parameters)
     mark_exponentials(plan, fast=fast)
     join_products(plan, arrival(plan))
+    hold_left(plan)
     body = KernelWriter(plan, kernel_name, parameters, fast).body()
     grid = (block.grid_dims[0] * cluster, block.grid_dims[1], block.grid_dims[2])
     try:

@@ -33,6 +33,15 @@ template <class T_, int ROWS_, int COLS_, bool SWIZZLE = true, int STRIDE_ = COL
     if constexpr (SWIZZLE) return base + row * STRIDE + swizzle_chunk<STRIDE / CHUNK>(row, col / CHUNK) * CHUNK + col % CHUNK;
     else return base + row * STRIDE + col;
   }
+  // thread: place of element (block + row, col). `block` is a multiple of 8, over which the swizzle repeats, so that many
+  // places of one lane are one address and constants.
+  WB_DEVICE T* at(int block, int row, int col) const {
+    WB_CHECK_INDEX(block + row, ROWS, "tile row");
+    WB_CHECK_INDEX(col, COLS, "tile column");
+    if constexpr (SWIZZLE)
+      return base + row * STRIDE + swizzle_chunk<STRIDE / CHUNK>(row, col / CHUNK) * CHUNK + col % CHUNK + block * STRIDE;
+    else return base + row * STRIDE + col + block * STRIDE;
+  }
 };
 
 // ---------------------------------------------------------------- tile moves (block: THREADS threads, no barrier)
@@ -140,7 +149,7 @@ WB_DEVICE int mma_col(int i) { return lane_index() % 4 * 2 + i % 2; }
 // a[4]: rows m .. m + 15, depth k .. k + K - 1 of a tile kept as [m][k].
 template <class Tile> WB_DEVICE void load_a(u32* a, Tile tile, int m, int k) {
   const int l = lane_index();
-  ldmatrix_x4(a, tile.at(m + l % 16, k + l / 16 * Tile::CHUNK));
+  ldmatrix_x4(a, tile.at(m, l % 16, k + l / 16 * Tile::CHUNK));
   if constexpr (is_same<typename Tile::T, float>)
     for (int i = 0; i < 4; i++) a[i] = to_tf32(bits_to_f32(a[i]));
 }
@@ -149,19 +158,19 @@ template <class Tile> WB_DEVICE void load_a_transposed(u32* a, Tile tile, int m,
   const int l = lane_index();
   if constexpr (is_same<typename Tile::T, float>)
     for (int i = 0; i < 4; i++) a[i] = to_tf32(*tile.at(k + l % 4 + 4 * (i / 2), m + l / 4 + 8 * (i % 2)));
-  else ldmatrix_x4_transposed(a, tile.at(k + l % 8 + l / 16 * 8, m + l / 8 % 2 * 8));
+  else ldmatrix_x4_transposed(a, tile.at(k, l % 8 + l / 16 * 8, m + l / 8 % 2 * 8));
 }
 // b[4]: two fragments, columns n .. n + 7 in b[0..1] and n + 8 .. n + 15 in b[2..3], of a tile kept as [k][n].
 template <class Tile> WB_DEVICE void load_b_pair(u32* b, Tile tile, int k, int n) {
   const int l = lane_index();
   if constexpr (is_same<typename Tile::T, float>)
     for (int i = 0; i < 4; i++) b[i] = to_tf32(*tile.at(k + l % 4 + 4 * (i % 2), n + l / 4 + 8 * (i / 2)));
-  else ldmatrix_x4_transposed(b, tile.at(k + l % 16, n + l / 16 * 8));
+  else ldmatrix_x4_transposed(b, tile.at(k, l % 16, n + l / 16 * 8));
 }
 // The same of a tile kept as [n][k] (the operand's transpose, as K in attention).
 template <class Tile> WB_DEVICE void load_b_pair_transposed(u32* b, Tile tile, int k, int n) {
   const int l = lane_index();
-  ldmatrix_x4(b, tile.at(n + l % 8 + l / 16 * 8, k + l / 8 % 2 * Tile::CHUNK));
+  ldmatrix_x4(b, tile.at(n, l % 8 + l / 16 * 8, k + l / 8 % 2 * Tile::CHUNK));
   if constexpr (is_same<typename Tile::T, float>)
     for (int i = 0; i < 4; i++) b[i] = to_tf32(bits_to_f32(b[i]));
 }
@@ -170,11 +179,11 @@ template <class Tile> WB_DEVICE void load_b(u32* b, Tile tile, int k, int n) {
   const int l = lane_index();
   if constexpr (is_same<typename Tile::T, float>)
     for (int i = 0; i < 2; i++) b[i] = to_tf32(*tile.at(k + l % 4 + 4 * i, n + l / 4));
-  else ldmatrix_x2_transposed(b, tile.at(k + l % 16, n));
+  else ldmatrix_x2_transposed(b, tile.at(k, l % 16, n));
 }
 template <class Tile> WB_DEVICE void load_b_transposed(u32* b, Tile tile, int k, int n) {
   const int l = lane_index();
-  ldmatrix_x2(b, tile.at(n + l % 8, k + l / 8 % 2 * Tile::CHUNK));
+  ldmatrix_x2(b, tile.at(n, l % 8, k + l / 8 % 2 * Tile::CHUNK));
   if constexpr (is_same<typename Tile::T, float>)
     for (int i = 0; i < 2; i++) b[i] = to_tf32(bits_to_f32(b[i]));
 }
