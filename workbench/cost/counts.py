@@ -61,7 +61,10 @@ def count(form: BlockForm, values: Environment, hardware: Hardware, launch: Envi
     for name in form.counts:
         cells = cells * values[name]
     found: dict[str, Array] = {name: np.asarray(0.0) for name in COUNTED}
-    found |= {"blocks": cells * cluster, "iterations": np.ceil(loop / cluster)}
+    each = np.ceil(loop / cluster)
+    ring = np.where((loop > 1.0) & form.looped, np.maximum(np.minimum(stages, each), np.minimum(stages, 2.0)), 1.0)
+    stages = ring + each * 0.0  # no more tiles than iterations, at least two where there is a loop
+    found |= {"blocks": cells * cluster, "iterations": each}
     found |= {"threads": threads, "stages": stages, "cluster": cluster}
     _count_loads(form, values, found, cells)
     warps = threads / WARP
@@ -105,14 +108,14 @@ def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], 
         if load.tensor not in seen:
             where = "made_bytes" if load.made else "unique_bytes"
             found[where] = found[where] + total
+            runs = runs + total * size_of((load.innermost,), values) * load.nbytes
             seen.add(load.tensor)
         kind = "stage_bytes" if load.looped else "once_bytes"
         found[kind] = found[kind] + tile
         prefix = "" if load.looped else "last_"
         found[prefix + "lanes"] = found[prefix + "lanes"] + tile / LOAD_BYTES
         found[prefix + "shared_traffic"] = found[prefix + "shared_traffic"] + tile
-        runs = runs + requested * size_of((load.innermost,), values) * load.nbytes
-    found["run_bytes"] = runs / np.maximum(found["requested_bytes"], 1.0)
+    found["run_bytes"] = runs / np.maximum(found["unique_bytes"] + found["made_bytes"], 1.0)
 
 
 def _task_work(task: Task, values: Environment, warps: Array, hardware: Hardware) -> dict[str, Array]:
@@ -126,7 +129,7 @@ def _task_work(task: Task, values: Environment, warps: Array, hardware: Hardware
     elements = sizes[0] if rule.shape is Shape.FOLD else result
     work = {"lanes": elements * rule.lanes, "special": elements * rule.special}
     for size, nbytes in zip(sizes, task.staged, strict=True):
-        if nbytes:
+        if nbytes and rule.shape is not Shape.MOVE:
             work["lanes"] = work["lanes"] + size
             work["shared_traffic"] = work.get("shared_traffic", np.asarray(0.0)) + size * nbytes
     if rule.shape is Shape.FOLD and task.name != "accumulate":

@@ -6,7 +6,7 @@ Invariant: every kernel of the graph is priced, or the estimate is refused; noth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -89,9 +89,13 @@ def features(graph: KernelGraph, hardware: Hardware, choices: Sequence[LaunchCho
                 made.update(tensor.name for tensor in node.results)
             continue
         block = next(blocks)
-        choice = own_choice(node.block) if choices is None else choices[number]
+        chosen = own_choice(node.block) if choices is None else choices[number]
+        counts = _block_counts(block, node, operands, results, chosen, hardware)
+        while choices is None and counts["shared_bytes"] > hardware.shared_bytes_per_block and chosen.stages > 2:
+            chosen = replace(chosen, stages=chosen.stages - 1)  # as a backend does that is left to choose
+            counts = _block_counts(block, node, operands, results, chosen, hardware)
         number += 1
-        found.append((_name(node), _block_counts(block, node, operands, results, choice, hardware)))
+        found.append((_name(node), counts))
         made.update(tensor.name for tensor in node.results)
     return Features(tuple(found))
 

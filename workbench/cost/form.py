@@ -140,6 +140,7 @@ def block_form(
     kept: list[Kept] = []
     staged: dict[str, int] = {}
     fragments: set[str] = set()
+    folds: set[str] = set()
     for node in block.nodes:
         if not isinstance(node, OutputSaver) and node.results[0].name not in live:
             continue
@@ -162,13 +163,18 @@ def block_form(
                 )
                 staged[node.result.name] = tensor.dtype.nbytes
             case OpNode():
-                tasks.append(_task(node, block, tiles, staged))
+                tasks.append(_task(node, block, tiles, staged, folds))
                 if tasks[-1].rule.shape is Shape.PRODUCT:
                     fragments.add(node.results[0].name)
-                if tasks[-1].rule.shape is Shape.FREE and node.operands and node.operands[0] in staged:
-                    staged.update((t.name, staged[node.operands[0]]) for t in node.results)
+                if tasks[-1].rule.shape is Shape.FOLD or block.places[node.results[0].name] is Place.AFTER:
+                    folds.add(node.results[0].name)
+                if tasks[-1].rule.shape in (Shape.FREE, Shape.MOVE) and node.operands:
+                    lies = [staged.get(name, 0) for name in node.operands]
+                    if all(lies) or tasks[-1].rule.shape is Shape.MOVE:  # other offsets, no copy of what lies there
+                        staged.update((tensor.name, max(lies) or 2) for tensor in node.results)
             case Accumulator():
                 dims = tiles[node.result.name]
+                folds.add(node.result.name)
                 kept.append(Kept(dims, accumulator_dtype(node.result.dtype).nbytes, node.operand in fragments))
                 lanes = 2.0 if node.rescale is not None else 0.0 if node.operand in fragments else 1.0
                 rule = Rule(Shape.FOLD, lanes)
@@ -190,7 +196,9 @@ def block_form(
     return BlockForm(name, tuple(loads), stores, tuple(tasks), tuple(kept), counts, looped)
 
 
-def _task(node: OpNode, block: BlockGraph, tiles: Mapping[str, Dims], staged: Mapping[str, int]) -> Task:
+def _task(
+    node: OpNode, block: BlockGraph, tiles: Mapping[str, Dims], staged: Mapping[str, int], folds: set[str]
+) -> Task:
     rule = rule_of(node.op)
     result = node.results[0]
     assert isinstance(result, SharedTensor)
@@ -198,10 +206,12 @@ def _task(node: OpNode, block: BlockGraph, tiles: Mapping[str, Dims], staged: Ma
     hands_over: list[Dims] = []
     dtype = result.dtype
     if rule.shape is Shape.PRODUCT:
-        hands_over = [tiles[name] for name in node.operands if name not in staged]
+        # a left operand made element by element is made in the fragments that the product reads
+        passed = [node.operands[0] in folds and node.operands[0] not in staged, node.operands[1] not in staged]
+        hands_over = [tiles[name] for name, must in zip(node.operands, passed, strict=True) if must]
         dtype = min((block.tiles[name].dtype for name in node.operands), key=lambda kind: kind.nbytes)
     elif rule.shape is Shape.MOVE:
-        hands_over = [tiles[result.name]]
+        hands_over = [tiles[name] for name in node.operands if name not in staged]
     return Task(
         node.op,
         rule,

@@ -33,6 +33,7 @@ COEFFICIENTS: dict[str, Coefficient] = {
     "ingest_gb_s": Coefficient(30.0, 200.0, "GB/s that one multiprocessor takes from the L2 cache"),
     "memory_efficiency": Coefficient(0.5, 1.0, "share of the bandwidth of device memory that a kernel reaches"),
     "run_exponent": Coefficient(0.0, 1.5, "how much bandwidth tiles with runs below 128 B lose: share (run / 128)^exponent"),
+    "memory_sharpness": Coefficient(1.5, 16.0, "how sharply the slowest level of memory decides: order of a p-norm"),
     "mma_efficiency": Coefficient(0.15, 1.0, "share of the tensor rate that mma.sync reaches with enough warps"),
     "tensor_warps": Coefficient(2.0, 32.0, "warps of a multiprocessor that keep its tensor cores busy"),
     "issue_warps": Coefficient(4.0, 64.0, "warps of a multiprocessor that keep its lanes busy"),
@@ -57,6 +58,7 @@ class Coefficients:
     ingest_gb_s: float
     memory_efficiency: float
     run_exponent: float
+    memory_sharpness: float
     mma_efficiency: float
     tensor_warps: float
     issue_warps: float

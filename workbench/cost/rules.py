@@ -18,7 +18,7 @@ class Shape(Enum):
     ELEMENTWISE = "one result element each"
     FOLD = "one operand element each"
     PRODUCT = "one multiply-add each"
-    MOVE = "one copied element each"
+    MOVE = "other offsets: only what was just computed is written to shared memory for it"
     FREE = "no work: a view or a constant"
 
 
@@ -58,9 +58,9 @@ _RULES = {
     "max": Rule(Shape.FOLD, 1.5),
     "sum_to_columns": Rule(Shape.FOLD, 1.5),
     "matmul": Rule(Shape.PRODUCT),
-    "transpose": Rule(Shape.MOVE, 1),
-    "concat": Rule(Shape.MOVE, 1),
-    "split": Rule(Shape.MOVE, 1),
+    "transpose": Rule(Shape.MOVE),
+    "concat": Rule(Shape.MOVE),
+    "split": Rule(Shape.MOVE),
     "broadcast": Rule(Shape.FREE),
     "reshape": Rule(Shape.FREE),
     "constant": Rule(Shape.FREE),

@@ -137,13 +137,13 @@ def _memory(
     ahead = np.maximum(np.minimum(counts["stages"], counts["iterations"]) - 1.0, 1.0)
     flight = np.maximum(resident * np.maximum(counts["stage_bytes"] * ahead, counts["once_bytes"]), 1.0)
     per_processor = np.minimum(flight / coefficients.latency_us, coefficients.ingest_gb_s * 1e3)
-    return _whole_only(
+    return _smooth(
         {
             "device memory": device / (hardware.bandwidth_tb_s * 1e6 * reached),
             "L2": through / (hardware.l2_tb_s * 1e6),
             "latency": counts["requested_bytes"] * share / (processors * per_processor),
         },
-        1.0,
+        coefficients.memory_sharpness,
     )
 
 
@@ -182,6 +182,19 @@ def _whole_only(parts: Mapping[str, Array], hidden: float) -> Parts:
     return {
         name: np.where(first == number, stacked[number], (1.0 - hidden) * stacked[number])
         for number, name in enumerate(names)
+    }
+
+
+def _smooth(parts: Mapping[str, Array], sharpness: float) -> Parts:
+    """Return the parts of a smooth maximum: the largest whole, the excess of the p-norm over it shared by the others."""
+    names = list(parts)
+    stacked = np.stack(np.broadcast_arrays(*(parts[name] for name in names)))
+    first, most = np.argmax(stacked, axis=0), np.maximum(np.max(stacked, axis=0), 1e-30)
+    powers = (stacked / most) ** sharpness
+    others = np.sum(powers, axis=0) - 1.0
+    excess = most * ((1.0 + others) ** (1.0 / sharpness) - 1.0) / np.maximum(others, 1e-30)
+    return {
+        name: np.where(first == number, stacked[number], excess * powers[number]) for number, name in enumerate(names)
     }
 
 

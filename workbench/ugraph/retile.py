@@ -158,6 +158,14 @@ class Retiler:
         }
         return {name: kernel for name, kernel in found.items() if name in self.analysis.axes}
 
+    def split_place(self, kernel: int) -> int | None:
+        """Return which grid axis (0, 1, 2) splits a reduced axis, None where none does."""
+        return self._splits[kernel][0] if self._splits[kernel] else None
+
+    def seen_by(self, kernel: int, node: InputIterator) -> tuple[tuple[str, ...], ...]:
+        """Return the axes of each dimension of what an input iterator loads."""
+        return self.analysis.operands[self._iterator(self.tilings[kernel].label, node), 0]
+
     # ------------------------------------------------------------------------------------------------------- what may be
     def _split_letter(self, number: int) -> str:
         return GRID_AXES[self._splits[number][0]]
