@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from workbench.device.executable import compile as compile
     from workbench.errors import WorkbenchError as WorkbenchError
     from workbench.interpret import evaluate as evaluate
+    from workbench.search.near_misses import near_misses as near_misses
+    from workbench.search.replay import replay as replay
     from workbench.search.searching import search as search
     from workbench.search.space import Space as Space
     from workbench.ugraph.block_graph import BlockGraph as BlockGraph
@@ -105,8 +107,10 @@ _PLACES = {
     "evaluate": "workbench.interpret",
     "load": "workbench.ugraph.serialize",
     "loads": "workbench.ugraph.serialize",
+    "near_misses": "workbench.search.near_misses",
     "parse_graph": "workbench.ugraph.text",
     "program": "workbench.ugraph.tracing",
+    "replay": "workbench.search.replay",
     "save": "workbench.ugraph.serialize",
     "search": "workbench.search.searching",
     "split_lax": "workbench.ugraph.lax",
