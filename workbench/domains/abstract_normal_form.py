@@ -24,7 +24,7 @@ from typing import NewType
 from workbench.domains import abstract_lattice as lattice
 from workbench.domains.abstract_expr import Axis, Kind, Term, close_concats, to_prefix
 from workbench.domains.abstract_polynomials import Polynomials
-from workbench.domains.abstract_tables import UNIT, Atom, Monomial, UndecidedError, bits_of
+from workbench.domains.abstract_tables import UNIT, Atom, Monomial, TooLargeError, UndecidedError, bits_of
 from workbench.errors import UsageError
 
 Value = NewType("Value", int)
@@ -35,13 +35,14 @@ COMMUTATIVE = frozenset({"minimum"})  # opaque functions whose arguments may be 
 class Algebra(Polynomials):
     """Normal forms of one search: values are small integers, equal exactly when A_eq makes them equal.
 
-    Attributes: undecided (operations whose normal form was given up; each is an atom of its own).
+    Attributes: undecided (operations whose normal form was given up; each is an atom of its own), too_large (those of them
+    whose normal form is larger than every known one, and so equals none of them).
     """
 
     def __init__(self, *, max_terms: int = 512, max_weight: int = 12_000) -> None:
         """Raises: ValueError when the budget does not fit the packed counts."""
         super().__init__(max_terms=max_terms, max_weight=max_weight)
-        self.undecided = 0
+        self.undecided = self.too_large = 0
         self._results: dict[tuple[str, int, int, int], Value] = {}
         self._calls: dict[tuple[str, tuple[Value, ...]], Value] = {}
         self._reciprocals: dict[int, int] = {}
@@ -126,7 +127,8 @@ class Algebra(Polynomials):
         if found is None:
             try:
                 found = Value(self._rules[name](self, a, parameter if parameter else b))
-            except UndecidedError:
+            except UndecidedError as fault:
+                self.too_large += isinstance(fault, TooLargeError)
                 operands = (a, b) if name in ("add", "mul", "div", "maximum") else (a,)
                 found = self._freeze(name, operands, parameter, parameter if name in ("sum", "max") else 0)
             self._results[key] = found

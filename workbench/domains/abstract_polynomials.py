@@ -13,7 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from workbench.domains.abstract_tables import UNIT, Atom, Monomial, Renaming, Tables, UndecidedError, bits_of
+from workbench.domains.abstract_tables import (
+    UNIT,
+    Atom,
+    Monomial,
+    Renaming,
+    Tables,
+    TooLargeError,
+    UndecidedError,
+    bits_of,
+)
 
 OrderKey = tuple[object, ...]
 MAX_COPY_ORDERS = 720  # permutations of equally named bound axes tried for the canonical one
@@ -172,11 +181,11 @@ class Polynomials(Tables):
         if found is None:
             left, right = self.polynomials[p], self.polynomials[q]
             if len(left) * len(right) > self.max_terms:
-                raise UndecidedError(
+                raise TooLargeError(
                     f"a product of {len(left)} by {len(right)} monomials; the budget is {self.max_terms}"
                 )
             if len(right) * self.weight[p] + len(left) * self.weight[q] > 2 * self.max_weight:
-                raise UndecidedError(f"a product of weight above {self.max_weight}")
+                raise TooLargeError(f"a product of weight above {self.max_weight}")
             times = self.multiply_monomials
             found = self._products[key] = self.polynomial([times(m, n) for m in left for n in right])
         return found

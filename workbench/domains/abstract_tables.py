@@ -28,6 +28,10 @@ class UndecidedError(Exception):
     """A normal form would exceed the budget, or needs a factorisation that is not attempted."""
 
 
+class TooLargeError(UndecidedError):
+    """A normal form would exceed the budget: it is larger than every one that is known, and so equals none."""
+
+
 class Atom(NamedTuple):
     """What cannot be taken apart by add, mul and div.
 
@@ -247,7 +251,7 @@ class Tables:
     def new_monomial(self, monomial: Monomial, mask: int, count: int, weight: int, frozen: bool) -> int:
         """Return a new id for a monomial that has been measured. Raises: UndecidedError past the budget."""
         if weight > self.max_weight:
-            raise UndecidedError(f"a product of weight {weight}; the budget is {self.max_weight}")
+            raise TooLargeError(f"a product of weight {weight}; the budget is {self.max_weight}")
         new = self._monomial_ids[monomial] = len(self.monomials)
         self.monomials.append(monomial)
         self.monomial_mask.append(mask)
@@ -269,7 +273,7 @@ class Tables:
             weight += self.monomial_weight[m]
             frozen = frozen or self.monomial_frozen[m]
         if weight > self.max_weight or len(key) > self.max_terms:
-            raise UndecidedError(
+            raise TooLargeError(
                 f"a sum of {len(key)} monomials of weight {weight}; the budget is {self.max_terms} and {self.max_weight}"
             )
         new = self._polynomial_ids[key] = len(self.polynomials)

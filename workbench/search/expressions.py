@@ -89,6 +89,7 @@ class Expressions:
         self.makings: dict[Value, tuple[Making, ...]] = {}
         self.left_out: dict[Value, Unaffordable] = {}
         self.shallow: Shallow | None = None
+        self._refuted = 0  # operations that were given up because they cannot be what was looked for
         self._masks: dict[str, int] = {}
         self._joined: dict[tuple[int, int], bool] = {}
         self._least: dict[Value, int] = dict.fromkeys(self.starts, 0)
@@ -96,7 +97,7 @@ class Expressions:
     @property
     def incomplete(self) -> int:
         """How many expressions were not taken apart in every way."""
-        return len(self.decomposition.incomplete) + self.algebra.undecided
+        return len(self.decomposition.incomplete) + self.algebra.undecided - self._refuted
 
     # ---------------------------------------------------------------------------------------------------------- axes
     def mask(self, name: str) -> int:
@@ -261,7 +262,7 @@ class Expressions:
         if number and mask == self.mask(axis):
             for op in self.palette.counting_folds:
                 for operand in self._counted_operands(op, value, axes, number):
-                    if op.abstract(algebra, (operand,), mask, number) == value and not mask & ~algebra.mask[operand]:
+                    if self._makes(op, (operand,), value, mask, number) and not mask & ~algebra.mask[operand]:
                         yield Making(op, (operand,), mask, axis)
 
     def _summands(self, value: Value, mask: int) -> list[Value]:
@@ -338,7 +339,7 @@ class Expressions:
                 candidates.update(o for made in self.decomposition.functions(divisor) for o in made.operands)
         for operand in sorted(candidates):
             for op in self.palette.forward_unary:
-                if self._is_tensor(operand) and op.abstract(self.algebra, (operand,)) == value:
+                if self._is_tensor(operand) and self._makes(op, (operand,), value):
                     yield Making(op, (operand,))
 
     def _by_two_operands(self, value: Value, sums: Sequence[tuple[Value, Value]]) -> Iterator[Making]:
@@ -354,7 +355,7 @@ class Expressions:
         for op in self.palette.forward_binary:
             for left, right in candidates:
                 for pair in ((left, right), (right, left)):
-                    if self._broadcasts(pair) and op.abstract(algebra, pair) == value:
+                    if self._broadcasts(pair) and self._makes(op, pair, value):
                         yield Making(op, pair)
 
     def _composites(self, value: Value, quotients: Sequence[tuple[Value, Value]]) -> Iterator[Making]:
@@ -377,8 +378,16 @@ class Expressions:
                     continue
                 for operand in sorted(candidates):
                     has_axis = self._is_tensor(operand) and not mask & ~self.algebra.mask[operand]
-                    if has_axis and op.abstract(self.algebra, (operand,), mask, number or 2) == value:
+                    if has_axis and self._makes(op, (operand,), value, mask, number or 2):
                         yield Making(op, (operand,), mask, name)
+
+    def _makes(self, op: Operator, operands: tuple[Value, ...], value: Value, mask: int = 0, number: int = 1) -> bool:
+        """Return whether an operator makes a value of operands; what grows beyond the budget is not the value."""
+        undecided, too_large = self.algebra.undecided, self.algebra.too_large
+        made = op.abstract(self.algebra, operands, mask, number) == value
+        if self.algebra.too_large > too_large:
+            self._refuted += self.algebra.undecided - undecided
+        return made
 
     def _broadcasts(self, pair: tuple[Value, Value]) -> bool:
         """Return whether one operand has all the axes of the other."""
