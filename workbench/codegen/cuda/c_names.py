@@ -70,9 +70,9 @@ def c_float(value: Fraction) -> str:
 
     What float32 cannot hold becomes an infinity or, below its subnormals, zero.
     """
-    nearest = (
-        np.float32(float(value)) if abs(value) < Fraction(2) ** 1000 else np.float32(np.copysign(np.inf, value > 0))
-    )
+    rounded = float(value) if abs(value) < Fraction(2) ** 1000 else np.inf
+    with np.errstate(over="ignore"):
+        nearest = np.float32(rounded)
     if np.isinf(nearest):
         return "infinity()" if value > 0 else "(-infinity())"
     digits = f"{float(nearest):.9g}"
