@@ -105,13 +105,11 @@ def _branch(
     best: tuple[dict[int, int], float] | None = None
     fixed_sizes = [1 if n == pivot or n not in left else sizes[n] for n in range(len(sizes))]
     for option in range(sizes[pivot]):
-        inner = [
-            (
-                tuple(n for n in scope if n != pivot),
-                costs.take(option, axis=scope.index(pivot)) if pivot in scope else costs,
-            )
-            for scope, costs in tables
-        ]
+        inner: list[Table] = []
+        for scope, costs in tables:
+            rest = tuple(n for n in scope if n != pivot)
+            taken = costs.take([option], axis=scope.index(pivot)) if pivot in scope else costs
+            inner.append((rest, taken.reshape([sizes[n] for n in rest])))
         found = _solve(_merged(inner), fixed_sizes, max_table, limit - constant)
         if found is not None:
             choice, cost = found
