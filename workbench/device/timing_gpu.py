@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -220,7 +221,8 @@ class CupyGpu:
         try:
             if self.torch is not None:
                 graph = self.torch.cuda.CUDAGraph()
-                with self.torch.cuda.stream(self._torch_stream), self._stream:
+                with self.torch.cuda.stream(self._torch_stream), self._stream, warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that a graph is empty: the traps say so in their words
                     graph.capture_begin()  # `torch.cuda.graph` would also collect garbage, which takes longer than the rest
                     try:
                         results = action()

@@ -12,7 +12,7 @@ from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.device import library_calls as module
 from workbench.device.launch import load_cupy
-from workbench.device.library_calls import Cublas
+from workbench.device.library_calls import Cublas, CublasLibrary
 from workbench.errors import LaunchError
 
 HALF, SINGLE = DType.FLOAT16, DType.FLOAT32
@@ -24,6 +24,10 @@ class Library:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
+        self.streams: list[tuple[int, ...]] = []
+
+    def use_stream(self, *arguments: int) -> None:
+        self.streams.append(arguments)
 
     def gemmStridedBatchedEx(self, *arguments: Any) -> None:
         if self.error is not None:
@@ -35,6 +39,7 @@ class Library:
 def cublas() -> tuple[Cublas, Library]:
     made, library = Cublas.__new__(Cublas), Library()
     made._cupy, made._library, made._handle = HostGpu(), library, 99
+    made._workspaces, made._spare = {}, None
     return made, library
 
 
@@ -55,6 +60,47 @@ def test_columns_first(cublas: tuple[Cublas, Library]) -> None:
     (call,) = cublas[1].calls
     assert call[1:6] == (1, 1, 3, 7, 5)
     assert (call[7], call[11]) == (1000, 2000)
+
+
+def test_each_stream_has_its_workspace_and_old_ones_are_dropped(cublas: tuple[Cublas, Library]) -> None:
+    tensors = [DeviceTensor("t", (2, 2)) for _ in range(3)]
+    for stream in (7, 8, 7, *range(20, 20 + module.MOST_WORKSPACES)):
+        cublas[0].multiply(plan_matmul(*tensors), (HALF, HALF, HALF), (0, 0, 0), stream)
+    streams = cublas[1].streams
+    assert [(handle, stream) for handle, stream, _, _ in streams[:3]] == [(99, 7), (99, 8), (99, 7)]
+    assert streams[0] == streams[2]
+    assert streams[0][2] != streams[1][2]
+    assert all(size == module.WORKSPACE_BYTES for *_, size in streams)
+    assert len(cublas[0]._workspaces) == module.MOST_WORKSPACES
+
+
+def test_nothing_is_allocated_while_a_new_stream_is_captured(
+    cublas: tuple[Cublas, Library], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = [DeviceTensor("t", (2, 2)) for _ in range(3)]
+    cublas[0].multiply(plan_matmul(*tensors), (HALF, HALF, HALF), (0, 0, 0), 7)
+    monkeypatch.setattr(cublas[0], "_is_capturing", lambda stream: stream == 9)
+    allocated: list[int] = []
+    real = cublas[0]._cupy.cuda.alloc
+
+    def alloc(size: int) -> Any:
+        allocated.append(size)
+        return real(size)
+
+    monkeypatch.setattr(cublas[0]._cupy.cuda, "alloc", alloc)
+    cublas[0].multiply(plan_matmul(*tensors), (HALF, HALF, HALF), (0, 0, 0), 9)
+    assert not allocated
+    assert cublas[1].streams[0][2] != cublas[1].streams[1][2]
+    cublas[0].multiply(plan_matmul(*tensors), (HALF, HALF, HALF), (0, 0, 0), 7)
+    assert len(allocated) == 1
+
+
+def test_statuses_are_told_by_name() -> None:
+    with pytest.raises(RuntimeError, match="CUBLAS_STATUS_INVALID_VALUE"):
+        CublasLibrary._check(7)
+    with pytest.raises(RuntimeError, match="CUBLAS_STATUS_99"):
+        CublasLibrary._check(99)
+    CublasLibrary._check(0)
 
 
 def test_a_refusal_is_ours(cublas: tuple[Cublas, Library]) -> None:
