@@ -32,7 +32,8 @@ COUNTED = {
     "stored_bytes": "bytes of program outputs",
     "handed_bytes": "bytes of results for later kernels",
     "stage_bytes": "bytes that one block loads in one iteration",
-    "once_bytes": "bytes that one block loads once",
+    "once_bytes": "bytes that one block loads once into shared memory",
+    "direct_bytes": "bytes that the threads of one block read from device memory where they need them",
     "run_bytes": "contiguous bytes of a tile, averaged over what is loaded",
     "tensor_flops": "flops of tensor cores in one iteration, tiles padded, as if all were of 16 bits",
     "lanes": "instructions of ordinary lanes in one iteration",
@@ -45,7 +46,8 @@ COUNTED = {
     "last_shared_traffic": "the same, outside the loop",
     "last_barriers": "the same, outside the loop",
     "exchanged_bytes": "bytes that the blocks of a cluster read from each other, per block",
-    "shared_bytes": "least bytes of shared memory a block needs",
+    "shared_at_least": "bytes of shared memory without which no plan of a block does",
+    "shared_bytes": "bytes of shared memory a block takes, estimated",
     "registers": "32-bit registers of a thread, estimated",
     "held": "floats of accumulators a thread holds",
 }
@@ -89,6 +91,7 @@ def count(form: BlockForm, values: Environment, hardware: Hardware, launch: Envi
     looped = 1.0 if form.looped else 0.0
     found["barriers"] = found["barriers"] + looped
     found["last_barriers"] = found["last_barriers"] + 1.0
+    found["shared_at_least"] = ring * stages + fixed
     found["shared_bytes"] = np.maximum(ring * stages + fixed + handed, np.where(cluster > 1, meeting, 0.0))
     found["held"] = held + widest
     found["registers"] = BASE_REGISTERS + found["held"]
@@ -110,8 +113,10 @@ def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], 
             found[where] = found[where] + total
             runs = runs + total * size_of((load.innermost,), values) * load.nbytes
             seen.add(load.tensor)
-        kind = "stage_bytes" if load.looped else "once_bytes"
+        kind = "stage_bytes" if load.looped else "direct_bytes" if load.direct else "once_bytes"
         found[kind] = found[kind] + tile
+        if load.direct:
+            continue
         prefix = "" if load.looped else "last_"
         found[prefix + "lanes"] = found[prefix + "lanes"] + tile / LOAD_BYTES
         found[prefix + "shared_traffic"] = found[prefix + "shared_traffic"] + tile

@@ -91,7 +91,7 @@ def features(graph: KernelGraph, hardware: Hardware, choices: Sequence[LaunchCho
         block = next(blocks)
         chosen = own_choice(node.block) if choices is None else choices[number]
         counts = _block_counts(block, node, operands, results, chosen, hardware)
-        while choices is None and counts["shared_bytes"] > hardware.shared_bytes_per_block and chosen.stages > 2:
+        while choices is None and counts["shared_at_least"] > hardware.shared_bytes_per_block and chosen.stages > 2:
             chosen = replace(chosen, stages=chosen.stages - 1)  # as a backend does that is left to choose
             counts = _block_counts(block, node, operands, results, chosen, hardware)
         number += 1

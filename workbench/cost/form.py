@@ -49,7 +49,8 @@ class Load:
 
     Attributes: tensor: its name; device: dims of the kernel tensor; tile; nbytes of an element;
     looped; cuts: names of the counts that split the tensor over blocks; innermost: names of the contiguous dimension of
-    the tile; made: by an earlier kernel of the same program.
+    the tile; made: by an earlier kernel of the same program; direct: no product reads it and it is loaded once, so threads
+    read it where they need it and it takes no shared memory.
     """
 
     tensor: str
@@ -60,6 +61,7 @@ class Load:
     cuts: tuple[str, ...]
     innermost: tuple[str, ...]
     made: bool
+    direct: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def block_form(
     the result. Raises: MissingRuleError for an operator without a cost.
     """
     live = _live(block)
+    staged_once = _read_by_products(block, live)
     loads: list[Load] = []
     tasks: list[Task] = []
     kept: list[Kept] = []
@@ -149,17 +152,10 @@ def block_form(
                 tensor, device, made = operands[node.operand]
                 dims = tiles[node.result.name]
                 inner = dims[_innermost(tensor)] if dims else ()
+                looped = node.fmap is not None
+                direct = not looped and node.result.name not in staged_once
                 loads.append(
-                    Load(
-                        tensor.name,
-                        device,
-                        dims,
-                        tensor.dtype.nbytes,
-                        node.fmap is not None,
-                        cuts_of(node),
-                        inner,
-                        made,
-                    )
+                    Load(tensor.name, device, dims, tensor.dtype.nbytes, looped, cuts_of(node), inner, made, direct)
                 )
                 staged[node.result.name] = tensor.dtype.nbytes
             case OpNode():
@@ -228,6 +224,18 @@ def _innermost(tensor: DeviceTensor) -> int:
     """Return the dimension whose elements lie beside each other."""
     long = [axis for axis, extent in enumerate(tensor.shape) if extent > 1] or [len(tensor.shape) - 1]
     return min(long, key=lambda axis: (tensor.strides[axis], -axis))
+
+
+def _read_by_products(block: BlockGraph, live: set[str]) -> set[str]:
+    """Return the tiles that a product reads, also through views and moves of them."""
+    found: set[str] = set()
+    for node in reversed(block.nodes):
+        if isinstance(node, OpNode) and node.results[0].name in live:
+            shape = rule_of(node.op).shape
+            through = shape in (Shape.FREE, Shape.MOVE) and any(tensor.name in found for tensor in node.results)
+            if shape is Shape.PRODUCT or through:
+                found.update(node.operands)
+    return found
 
 
 def _live(block: BlockGraph) -> set[str]:

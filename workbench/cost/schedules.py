@@ -78,7 +78,7 @@ class KernelTable:
         self.names = tuple(columns)
         counted = symbolic.count(columns, space.hardware)
         self.refused: Counter[str] = Counter()
-        shared = counted["shared_bytes"] > space.hardware.shared_bytes_per_block
+        shared = counted["shared_at_least"] > space.hardware.shared_bytes_per_block
         held = counted["held"] > MOST_HELD
         self.refused["shared memory"] = int(np.count_nonzero(shared))
         self.refused["registers"] = int(np.count_nonzero(held & ~shared))

@@ -35,6 +35,12 @@ MEMORY = ("device memory", "L2", "latency")
 COMPUTE = ("tensor cores", "fp32", "special functions", "shared memory", "barriers")
 LINE_BYTES = 128.0
 REGISTER_LIMIT = 255.0
+DIRECT_AHEAD = 64.0
+"""Bytes that one thread has asked device memory for at a time: four loads of 16 bytes."""
+
+WIDTH = 128.0
+"""Threads of the block that `barrier_us` is for."""
+
 
 PACKED_LARGE = 0.9
 """Share of multiprocessors that clusters fill: above 2 blocks they leave some of a graphics processing cluster idle. Why
@@ -135,8 +141,9 @@ def _memory(
     reached = coefficients.memory_efficiency * np.maximum(run, 1e-3) ** coefficients.run_exponent
     through = (counts["requested_bytes"] + counts["stored_bytes"] + counts["handed_bytes"]) * share
     ahead = np.maximum(np.minimum(counts["stages"], counts["iterations"]) - 1.0, 1.0)
-    flight = np.maximum(resident * np.maximum(counts["stage_bytes"] * ahead, counts["once_bytes"]), 1.0)
-    per_processor = np.minimum(flight / coefficients.latency_us, coefficients.ingest_gb_s * 1e3)
+    direct = np.minimum(counts["direct_bytes"], counts["threads"] * DIRECT_AHEAD)
+    flight = resident * np.maximum(counts["stage_bytes"] * ahead, counts["once_bytes"] + direct)
+    per_processor = np.minimum(np.maximum(flight, 1.0) / coefficients.latency_us, coefficients.ingest_gb_s * 1e3)
     return _smooth(
         {
             "device memory": device / (hardware.bandwidth_tb_s * 1e6 * reached),
@@ -169,7 +176,8 @@ def _compute(counts: Counts, hardware: Hardware, coefficients: Coefficients, res
         / (hardware.shared_bytes_per_cycle * cycles),
     }
     found = _whole_only(parts, coefficients.compute_overlap)
-    found["barriers"] = barriers * coefficients.barrier_us + warps * 0.0
+    slower = np.sqrt(counts["threads"] / WIDTH)  # more warps wait for the last one
+    found["barriers"] = barriers * coefficients.barrier_us * slower + warps * 0.0
     return found
 
 
