@@ -13,8 +13,11 @@ from workbench.codegen.cuda.content_cache import user_cache_folder
 from workbench.codegen.cuda.schedule import Schedule, WarpLayout
 from workbench.commands import requests
 from workbench.commands.answer import Answer, Call, Json
+from workbench.core.dtypes import DType
 from workbench.cost.hardware import hardware, hardware_names
 from workbench.device.ceilings import Ceilings, measure_ceilings
+from workbench.device.counters import count_targets, modelled_traffic
+from workbench.device.counters_run import CountTarget
 from workbench.device.machine import read_machine
 from workbench.device.measure_program import (
     Candidate,
@@ -65,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="with --all: rows whose program and sizes contain TEXT, or one of several after commas",
     )
+    parser.add_argument("--counters", action="store_true", help="also read hardware counters, by Nsight Compute")
     parser.add_argument("--parts", action="store_true", help="also time the program's products alone, by cuBLAS")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns over all contenders (default 5)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
@@ -152,7 +156,8 @@ class _Session:
         )
         with Worker() as worker:
             self._call.progress("measuring what the GPU reaches")
-            ceilings = worker.run(measure_ceilings, CEILINGS_S).result()
+            found = worker.run(measure_ceilings, CEILINGS_S)
+            ceilings = found.value or self._recorded_ceilings(found.reason)
             for number, ready in zip(open_rows, prepared, strict=True):
                 started = time.perf_counter()
                 self._call.progress(f"measuring {jobs[number].program.name} {instances[number].sizes}")
@@ -165,7 +170,45 @@ class _Session:
                 row["elapsed_s"] = time.perf_counter() - started
                 rows[number] = self._store.append(row)
                 self._call.progress(text_table([row]).splitlines()[-1])
+        if self._arguments.counters:
+            self._count(
+                [number for number in open_rows if (rows[number] or {})["correct"]], rows, jobs, prepared, open_rows
+            )
         return [row for row in rows if row is not None]
+
+    def _recorded_ceilings(self, reason: str) -> Ceilings:
+        gpu = hardware(self._device)
+        why = f"hardware record of {gpu.name}, since measuring failed: {' '.join(reason.split())[:200]}"
+        return Ceilings(gpu.bandwidth_tb_s, gpu.tensor_rate(DType.FLOAT16), why)
+
+    def _count(
+        self,
+        numbers: Sequence[int],
+        rows: list[Record | None],
+        jobs: Sequence[MeasureJob],
+        prepared: Sequence[Outcome[PreparedJob]],
+        open_rows: Sequence[int],
+    ) -> None:
+        """Read the hardware's counters of the rows' kernels, in one profiled process, and add the rows anew with them."""
+        self._call.progress(f"reading counters of {len(numbers)} rows")
+        ready = dict(zip(open_rows, prepared, strict=True))
+        targets, kept = [], []
+        for number in numbers:
+            row, value = rows[number], ready[number].value
+            if row is None or value is None:
+                continue
+            best = next(one for one in jobs[number].candidates if one.label == row["ours"])
+            kept.append(number)
+            targets.append(
+                CountTarget(
+                    label=label_of(row), graph=best.graph, schedules=dict(best.schedules), device=self._device,
+                    inputs=value.cases[0].inputs,
+                )
+            )  # fmt: skip
+        for number, traffic in zip(kept, count_targets(targets, hardware(self._device)), strict=True):
+            row = rows[number]
+            assert row is not None
+            rows[number] = self._store.append({**row, "traffic": traffic.to_json()})
 
     def _kept(self) -> dict[tuple[object, ...], Record]:
         return {
@@ -231,6 +274,9 @@ class _Session:
         else:
             machine = outcome.value.machine
             row |= measured_values(job, outcome.value)
+            if row["correct"]:
+                graph = next(one.graph for one in job.candidates if one.label == row["ours"])
+                row["traffic"] = modelled_traffic(graph, hardware(self._device)).to_json()
         told = machine.to_json()
         return row | {
             key: told[key]

@@ -44,12 +44,13 @@ extern "C" __global__ void __launch_bounds__(512) read_all(const uint4* x, unsig
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Measured ceilings: reads from device memory in TB/s, float16 tensor-core products in TFLOP/s."""
+    """Ceilings: reads from device memory in TB/s, float16 tensor-core products in TFLOP/s; how they were had."""
 
     read_tb_s: float
     product_tflops: float
+    source: str = "measured in this run"
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, float | str]:
         """Return it as a JSON object."""
         return asdict(self)
 
