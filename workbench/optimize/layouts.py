@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 
-from workbench.core.layouts import DeviceLayout, Layout, RegisterLayout, SharedLayout
+from workbench.core.layouts import DeviceLayout, Layout, RegisterLayout, SharedLayout, innermost_axis
 from workbench.core.shapes import Shape
 from workbench.core.tensors import DeviceTensor, SharedTensor
 from workbench.errors import LayoutConflictError, UnknownTensorError
+from workbench.ops.spec import OpKind
 from workbench.optimize import banks
 from workbench.optimize.layout_elimination import solve_by_elimination
 from workbench.optimize.layout_model import build_model
@@ -24,12 +25,12 @@ from workbench.optimize.layout_problem import LayoutProblem, Solution
 from workbench.optimize.layout_rules import ASYNC, CONFLICTS, CONTIGUOUS, LDMATRIX, RULES, element_bytes, factors_of
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.nodes import GraphDefinedNode, InputIterator
+from workbench.ugraph.nodes import GraphDefinedNode, InputIterator, OpNode
 
 RELAXED_FIRST = (CONTIGUOUS, CONFLICTS, ASYNC, LDMATRIX)
 """The rules that may be dropped where they exclude each other, the least important first: their prices stay."""
 
-PRESCRIBED = "prescribed layout"
+PRESCRIBED, NO_THREADS = "prescribed layout", "no thread graphs"
 
 Solver = Callable[[LayoutProblem], Solution]
 
@@ -75,12 +76,14 @@ def choose_layouts(
     pins: Mapping[tuple[str, ...], Layout] = NO_PINS,
     solver: Solver = solve_by_elimination,
     relax: bool = True,
+    elementwise_in_registers: bool = True,
 ) -> LayoutChoice:
     """Return the cheapest layouts of a µGraph.
 
     pins: layouts that are prescribed, by (tensor,) or (launch label, tile).
     hard: names of the rules that are demanded (`layout_model.RULES`); the others are only priced. solver: of the 0/1
     program; the default is exact and needs no Z3. relax: drop rules that exclude each other, least important first.
+    elementwise_in_registers: False: results of elementwise operators lie in shared memory, as without thread graphs.
     Raises: LayoutConflictError, with a smallest set of rules, when nothing is left that may be dropped; BudgetError from
     a solver that ran out of time; UnknownTensorError for a pin of no tensor.
     """
@@ -95,6 +98,11 @@ def choose_layouts(
             model.problem.demand(
                 PRESCRIBED, ".".join(path), [model.tensors[path]], lambda own, layout=layout: own == layout
             )
+        if not elementwise_in_registers:
+            for path in elementwise_tiles(graph):
+                model.problem.demand(
+                    NO_THREADS, ".".join(path), [model.tensors[path]], lambda own: isinstance(own, SharedLayout)
+                )
         try:
             solution = solver(model.problem)
             break
@@ -118,6 +126,27 @@ def choose_layouts(
         terms=MappingProxyType(model.problem.cost_by_name(solution.choice)), relaxed=tuple(relaxed),
         is_optimal=solution.is_optimal, solver=solution.solver,
     )  # fmt: skip
+
+
+def plain_layouts(graph: KernelGraph) -> LayoutChoice:
+    """Return what nobody chose: every tile in shared memory, row after row; every tensor as it is."""
+    model = build_model(graph, ())
+    pins: dict[tuple[str, ...], Layout] = {path: SharedLayout() for path in model.tensors if len(path) == 2}
+    for name, tensor in graph.tensors.items():
+        can_turn = len(tensor.shape) > 1 and min(tensor.shape[-2:]) > 1
+        is_turned = can_turn and innermost_axis(tensor.shape, tensor.strides) == -2
+        pins[name,] = DeviceLayout(-2 if is_turned else -1)
+    return replace(choose_layouts(graph, hard=(), pins=pins), solver="none")
+
+
+def elementwise_tiles(graph: KernelGraph) -> list[tuple[str, str]]:
+    """Return (launch label, tile) of the results of elementwise operators, thread graphs left out."""
+    return [
+        (launch.results[0].name, node.results[0].name)
+        for launch in graph.graph_defined
+        for node in launch.block.nodes
+        if isinstance(node, OpNode) and node.spec.kind is OpKind.ELEMENTWISE
+    ]
 
 
 def tile_sizes(block: BlockGraph, layouts: Mapping[str, Layout]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from workbench.core.dtypes import DType
 from workbench.core.shapes import num_elements
 from workbench.optimize.memory import Lifetime, Role
 from workbench.optimize.order import Order, Section, order_operators, section_of
+from workbench.optimize.tile_views import lies_in
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, InputIterator, RunningMax
@@ -28,7 +29,7 @@ def block_lifetimes(
     sizes: Mapping[str, int] | None = None,
     computed: DType | None = None,
 ) -> tuple[Lifetime, ...]:
-    """Return the tiles of a block graph that lie in shared memory, with their times: levels of the order.
+    """Return the tiles of a block graph that lie in shared memory, with their times: levels of the order. Views are left out.
 
     order: with the fewest barriers unless given; registers: tiles that are never in shared memory; stages: buffers of a
     tile that is loaded in every iteration; sizes: bytes by tile where padding adds some; computed: data type of all that
@@ -43,15 +44,16 @@ def block_lifetimes(
     sections = section_of(block)
     is_looped = order.iterations > 1 and order.loop > 0
     start, end = order.before, order.before + order.loop
+    bases = lies_in(block)
     readers: dict[str, list[int]] = {}
     for number, node in enumerate(block.nodes):
         for name in node.operands:
-            readers.setdefault(name, []).append(number)
+            readers.setdefault(bases[name], []).append(number)
     found: list[Lifetime] = []
     for number, node in enumerate(block.nodes):
         for tensor in node.results:
             name = tensor.name
-            if name in kept:
+            if name in kept or bases[name] != name:
                 continue
             is_input = isinstance(node, InputIterator)
             copies = stages if is_input and sections[number] is Section.LOOP and order.iterations > 1 else 1

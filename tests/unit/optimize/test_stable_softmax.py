@@ -57,7 +57,7 @@ def test_one_kernel_becomes_the_structure_of_attention_safe() -> None:
 def test_both_forms_are_verified_equal_to_the_program(name: str) -> None:
     program = programs.get(name, "standard", "float16", **SMALL)
     forms = good(name)
-    assert sorted(len(graph.nodes) for graph in forms) == [1, 2]
+    assert {len(graph.nodes) for graph in forms} >= {1, 2}
     for graph in forms:
         result = stabilise_softmax(graph)
         assert result.changes

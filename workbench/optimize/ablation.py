@@ -1,0 +1,139 @@
+"""What each pass of the optimizer is worth: a table of the program with all passes and without each in turn.
+
+Invariant: every row is the same program, verified like any other; only passes differ. Costs come from a cost model that is
+given, times are added by whoever can measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from workbench.display import Displayed
+from workbench.errors import UnknownNameError
+from workbench.optimize.optimizer import LAYOUTS, MEMORY, ORDER, THREADS, Metrics, Optimized, Verifier, optimize
+from workbench.ugraph.kernel_graph import KernelGraph
+
+ALL = "all passes"
+ABLATED = (LAYOUTS, ORDER, MEMORY, THREADS)
+
+
+class CostModel(Protocol):
+    """How long an optimized µGraph should take."""
+
+    def __call__(self, optimized: Optimized, /) -> float:
+        """Return the modelled time, in microseconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AblationRow:
+    """One variant.
+
+    Attributes: name: "all passes" or "without ..."; optimized; cost_us: modelled, None without a model; time_us: measured,
+    None until it is.
+    """
+
+    name: str
+    optimized: Optimized
+    cost_us: float | None = None
+    time_us: float | None = None
+
+    @property
+    def metrics(self) -> Metrics:
+        """The variant's metrics."""
+        return self.optimized.metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ablation(Displayed):
+    """The table. Attributes: program: its name; rows, the first with all passes."""
+
+    program: str
+    rows: tuple[AblationRow, ...]
+
+    def row(self, name: str) -> AblationRow:
+        """Return the row of this name. Raises: UnknownNameError."""
+        found = next((row for row in self.rows if row.name == name), None)
+        if found is None:
+            raise UnknownNameError(f"no row {name!r}; rows: {', '.join(row.name for row in self.rows)}")
+        return found
+
+    def loss(self, name: str) -> float | None:
+        """Return by what share a variant is slower than all passes together: measured if both are, else modelled."""
+        base, row = self.rows[0], self.row(name)
+        for one, other in ((base.time_us, row.time_us), (base.cost_us, row.cost_us)):
+            if one is not None and other is not None and one > 0:
+                return other / one - 1
+        return None
+
+    def with_times(self, times_us: Mapping[str, float]) -> Ablation:
+        """Return the table with measured times, by name of the row. Raises: UnknownNameError."""
+        for name in times_us:
+            self.row(name)
+        return replace(self, rows=tuple(replace(row, time_us=times_us.get(row.name, row.time_us)) for row in self.rows))
+
+    def to_json(self) -> list[dict[str, object]]:
+        """Return the rows in plain form."""
+        return [
+            {
+                "program": self.program,
+                "variant": row.name,
+                "without": sorted(row.optimized.without),
+                "barriers": row.metrics.barriers,
+                "shared_bytes": row.metrics.shared_bytes,
+                "device_bytes": row.metrics.device_bytes,
+                "register_bytes": row.metrics.register_bytes,
+                "passes": row.metrics.passes,
+                "cost_us": row.cost_us,
+                "time_us": row.time_us,
+                "loss": self.loss(row.name),
+            }
+            for row in self.rows
+        ]
+
+    def describe(self) -> str:
+        """Return the table as text."""
+        columns = (
+            ("barriers", 9),
+            ("shared B", 9),
+            ("registers B", 12),
+            ("passes", 9),
+            ("model us", 9),
+            ("time us", 9),
+            ("loss", 7),
+        )
+        head = " ".join([" " * 20, *(f"{title:>{width}}" for title, width in columns)])
+        lines = [self.program, head]
+        for row in self.rows:
+            m, loss = row.metrics, self.loss(row.name)
+            lines.append(
+                f"{row.name:20} {m.barriers:>9,} {m.shared_bytes:>9,} {m.register_bytes:>12,} {m.passes:>9,} "
+                f"{_number(row.cost_us):>9} {_number(row.time_us):>9} {'' if loss is None else f'{loss:+.1%}':>7}"
+            )
+        return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def ablation(
+    program: KernelGraph,
+    *,
+    verifier: Verifier | None,
+    cost: CostModel | None = None,
+    passes: Sequence[str] = ABLATED,
+    run: Callable[..., Optimized] = optimize,
+) -> Ablation:
+    """Return the table of a µGraph: all passes, then without each of `passes` in turn.
+
+    cost: a model of an optimized graph's time; None leaves that column empty. run: what optimizes (for other defaults).
+    Raises: UnknownNameError for a pass that does not exist.
+    """
+    rows = []
+    for name, without in [(ALL, ()), *((f"without {each}", (each,)) for each in passes)]:
+        optimized = run(program, without, verifier=verifier)
+        rows.append(AblationRow(name=name, optimized=optimized, cost_us=None if cost is None else cost(optimized)))
+    return Ablation(program=program.name, rows=tuple(rows))
