@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workbench.codegen.cuda.selftest import exchange, memory, numbers, tensor_cores
+from workbench.codegen.cuda.selftest import exchange, kernels, memory, numbers, tensor_cores
 from workbench.codegen.cuda.selftest.case import IntrinsicCase
 
 
 def intrinsic_cases() -> list[IntrinsicCase]:
     """Return all checks; together they call every intrinsic of the header."""
-    return [*numbers.cases(), *memory.cases(), *exchange.cases(), *tensor_cores.cases()]
+    return [*numbers.cases(), *memory.cases(), *exchange.cases(), *tensor_cores.cases(), *kernels.cases()]
