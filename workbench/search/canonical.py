@@ -56,6 +56,10 @@ class Canonical:
                 return self._intern((*where, "combine", op.name, *operands))
             case "accumulate":
                 return self._accumulated(where, op, edge.axis, operands[0])
+        if edge.parts:
+            x, y, w, z = operands
+            halves = self._intern((*where, "concat", x, y)), self._intern((*where, "concat", w, z))
+            return self._intern((*where, "matmul", edge.axis, *halves))
         return self._applied(where, op, edge.axis, operands)
 
     def _accumulated(self, where: tuple[Hashable, ...], op: Operator, axis: str, operand: Key) -> Key:

@@ -35,12 +35,17 @@ Fold = tuple[str, int]  # an axis ("" for a loop alone) and the mask that one op
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """An operator that makes an expression from others; mask: the axes it folds (0: none), axis: the one it is named for."""
+    """An operator that makes an expression from others.
+
+    Attributes: mask: the axes it folds (0: none); axis: the one it is named for; parts: of a product of concatenations
+    [x | y] [w ; z] (operands x, y, w, z), what each half folds.
+    """
 
     operator: Operator
     operands: tuple[Value, ...]
     mask: int = 0
     axis: str = ""
+    parts: tuple[Fold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class Expressions:
         self.makings: dict[Value, tuple[Making, ...]] = {}
         self.left_out: dict[Value, Unaffordable] = {}
         self.shallow: Shallow | None = None
+        self._contracted: dict[Value, list[tuple[tuple[Value, Value], Fold]]] = {}
         self._refuted = 0  # operations that were given up because they cannot be what was looked for
         self._masks: dict[str, int] = {}
         self._joined: dict[tuple[int, int], bool] = {}
@@ -136,11 +142,12 @@ class Expressions:
                 found = self._makings(value, self.limit - above - 1)
                 self.makings[value] = () if value in self.starts else tuple(dict.fromkeys(found))
             for making in self.makings[value]:
-                if self._affords(making.operands, above + 1):
+                below = above + making.operator.cost
+                if self._affords(making.operands, below):
                     for operand in making.operands:
-                        if self.above.get(operand, above + 2) > above + 1:
-                            self.above[operand] = above + 1
-                            queue.append((operand, above + 1))
+                        if self.above.get(operand, below + 1) > below:
+                            self.above[operand] = below
+                            queue.append((operand, below))
         return True
 
     def _affords(self, operands: tuple[Value, ...], above: int) -> bool:
@@ -237,6 +244,8 @@ class Expressions:
         yield from self._by_one_operand(value, products, quotients, sums)
         yield from self._by_two_operands(value, sums)
         yield from self._composites(value, quotients)
+        if palette.join.is_offered and shallow is None and left >= palette.join.cost - 1:
+            yield from self._side_by_side(sums)
 
     def _folding(self, value: Value, axis: str, mask: int, left: int) -> Iterator[Making]:
         """Return sums, products summed over a shared axis, means and maxima over a mask."""
@@ -264,6 +273,38 @@ class Expressions:
                 for operand in self._counted_operands(op, value, axes, number):
                     if self._makes(op, (operand,), value, mask, number) and not mask & ~algebra.mask[operand]:
                         yield Making(op, (operand,), mask, axis)
+
+    def _side_by_side(self, sums: Sequence[tuple[Value, Value]]) -> Iterator[Making]:
+        """Return products of concatenations for sums of two products: the lighter product's operands come first."""
+        algebra = self.algebra
+        outer = 0  # one half may stay the same from iteration to iteration, or from block to block
+        for part in self.parts.values():
+            outer |= self.axis_mask(part.loop) | self.axis_mask(part.grid)
+        for pair in sums:
+            first, second = sorted(pair, key=lambda value: (algebra.weight[value], value))
+            for (x, w), one in self._contractions(first):
+                for both, two in self._contractions(second):
+                    for y, z in (both, both[::-1]):
+                        rows = (algebra.mask[x] & ~one[1] ^ algebra.mask[y] & ~two[1]) & ~outer == 0
+                        columns = (algebra.mask[w] & ~one[1] ^ algebra.mask[z] & ~two[1]) & ~outer == 0
+                        if rows and columns and x != y and w != z:
+                            axes = f"{one[0]} | {two[0]}"
+                            yield Making(self.palette.join, (x, y, w, z), one[1] | two[1], axes, (one, two))
+
+    def _contractions(self, value: Value) -> list[tuple[tuple[Value, Value], Fold]]:
+        """Return the pairs whose matrix product over some axis is the value."""
+        found = self._contracted.get(value)
+        if found is None:
+            algebra, apart = self.algebra, self.decomposition
+            found = self._contracted[value] = [
+                (pair, (axis, mask))
+                for axis, mask in self.folds
+                if axis and not algebra.mask[value] & mask
+                for operand in self._summands(value, mask)
+                for pair in apart.products(operand)
+                if not mask & ~(algebra.mask[pair[0]] & algebra.mask[pair[1]]) and self._contracts(pair)
+            ]
+        return found
 
     def _summands(self, value: Value, mask: int) -> list[Value]:
         """Return the operands that vary along all axes of a mask and whose sum over them is the value.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from workbench.domains.abstract_normal_form import Value
 from workbench.search.cuts import Cuts
-from workbench.search.expressions import Expressions, Making
+from workbench.search.expressions import Expressions, Fold, Making
 from workbench.search.palette import Effect, Operator
 from workbench.search.places import AFTER, FIXED, LOOP, Place, inside, operand_places
 from workbench.search.plans import Plan
@@ -24,7 +24,8 @@ class Edge:
     """One way to make a node.
 
     Attributes: kind: "operator", "accumulate", "combine" (sums what blocks left), "kernel" (a predefined kernel), "load"
-    or "store"; operator (None for load and store); operands: nodes; axis: what is folded; mask: its parts.
+    or "store"; operator (None for load and store); operands: nodes; axis: what is folded; mask: its parts; parts: see
+    `Making`.
     """
 
     kind: str
@@ -32,11 +33,14 @@ class Edge:
     operands: tuple[int, ...]
     axis: str = ""
     mask: int = 0
+    parts: tuple[Fold, ...] = ()
 
     @property
     def block_cost(self) -> int:
         """How many block operators it counts."""
-        return 1 if self.kind in ("operator", "accumulate", "combine") else 0
+        if self.operator is None or self.kind not in ("operator", "accumulate", "combine"):
+            return 0
+        return self.operator.cost
 
     @property
     def kernel_cost(self) -> int:
@@ -46,7 +50,7 @@ class Edge:
     @property
     def is_fold(self) -> bool:
         """Whether it reduces an axis or contracts."""
-        return self.operator is not None and self.operator.effect in (Effect.FOLD, Effect.CONTRACT)
+        return self.operator is not None and self.operator.effect in (Effect.FOLD, Effect.CONTRACT, Effect.JOIN)
 
 
 class Hypergraph(Cuts):
@@ -182,10 +186,12 @@ class Hypergraph(Cuts):
                 continue
             if making.mask and self._folds_again(place, making.axis):
                 continue
+            if making.parts and place.stage != LOOP:
+                continue  # elsewhere two products and their sum do the same; in a loop one accumulator serves both
             varies = tuple(self.varies(operand, kernel) for operand in making.operands)
             for places in operand_places(place, varies):
                 operands = tuple(self.node(o, where) for o, where in zip(making.operands, places, strict=True))
-                yield Edge(kind, making.operator, operands, making.axis, making.mask)
+                yield Edge(kind, making.operator, operands, making.axis, making.mask, making.parts)
 
     def _folds_again(self, place: Place, axis: str | None) -> bool:
         return self.needed_only and self.folds_again(place, axis)
@@ -208,6 +214,9 @@ class Hypergraph(Cuts):
 
     def _kind(self, making: Making, kernel: int) -> str | None:
         """Return how a block of a kernel carries an operator out, None if it cannot."""
+        if making.parts:
+            fits = all(mask == self.tiles[kernel].get(axis) for axis, mask in making.parts)
+            return "operator" if fits else None
         operand_mask = self.algebra.mask[making.operands[0]]
         return self.kind_of(making.operator, making.mask, making.axis, kernel, operand_mask)
 

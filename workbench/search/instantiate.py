@@ -221,6 +221,9 @@ class Instantiation:
         match op.effect:
             case Effect.CONTRACT:
                 return layouts.product(operands[0], operands[1], edge.axis)
+            case Effect.JOIN:
+                x, y, w, z = operands
+                return layouts.joined_product((x, w, edge.parts[0][0]), (y, z, edge.parts[1][0]))
             case Effect.BINARY:
                 left, right, dims = layouts.together(*operands)
                 return Laid(block.apply(op.name, left, right, **_attributes(op)), dims)

@@ -16,6 +16,7 @@ from workbench.ugraph.value import Value
 
 Builder = KernelBuilder | BlockBuilder
 UNIT: DimNames = ()
+_Factors = tuple["Laid", "Laid", str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,27 @@ class Layouts:
         dims = (*best.leads, best.row, best.column)
         return Laid(result, dims[len(dims) - len(result.shape) :])
 
+    def joined_product(self, one: _Factors, two: _Factors) -> Laid:
+        """Return [x | y] [w ; z] of the factors (x, w, their axis) and (y, z, their axis).
+
+        Raises: NotApplicableError when the halves do not lie alike, or one lies in part beyond the end of its axis.
+        """
+        plans = [
+            (self._product_plan(*one), self._product_plan(*two)),
+            (self._product_plan(one[1], one[0], one[2]), self._product_plan(two[1], two[0], two[2])),
+        ]
+        fitting = [pair for pair in plans if pair[0].frame == pair[1].frame]
+        if not fitting:
+            raise NotApplicableError(f"the products over {one[2]} and {two[2]} have different dimensions")
+        first, second = min(fitting, key=lambda pair: pair[0].cost[0] + pair[1].cost[0])
+        halves = []
+        for axis, sides in ((-1, ("left", "left_target")), (-2, ("right", "right_target"))):
+            parts = [self._matrix(getattr(plan, sides[0]), getattr(plan, sides[1])) for plan in (first, second)]
+            halves.append(self.builder.apply("concat", *parts, axis=axis))
+        result = self.builder.apply("matmul", *halves)
+        dims = (*first.leads, first.row, first.column)
+        return Laid(result, dims[len(dims) - len(result.shape) :])
+
     def _matrix(self, laid: Laid, target: Sequence[DimNames]) -> Value:
         """Return an operand of a matrix product: its last two dimensions are the target's."""
         present = set(laid.axes)
@@ -158,3 +180,8 @@ class _ProductPlan:
     left_target: tuple[DimNames, ...]
     right_target: tuple[DimNames, ...]
     cost: tuple[int, bool]
+
+    @property
+    def frame(self) -> tuple[DimNames, ...]:
+        """The dimensions of the product."""
+        return (*self.leads, self.row, self.column)

@@ -26,6 +26,7 @@ class Effect(Enum):
     FOLD = "fold"  # reduces an axis
     WHOLE = "whole"  # keeps an axis, but every element depends on all of it (softmax, norms)
     CONTRACT = "contract"  # multiplies and sums over a shared axis
+    JOIN = "join"  # [x | y] times [w ; z]: two contractions and their sum in one
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,7 +54,14 @@ class Operator:
         """Its name, with the constant operand if it has one."""
         return self.spec.name
 
+    @property
+    def cost(self) -> int:
+        """How many operators it counts: two concatenations and a product, or one."""
+        return 3 if self.effect is Effect.JOIN else 1
+
     def __str__(self) -> str:
+        if self.effect is Effect.JOIN:
+            return "matmul of concat and concat"
         constant = f" {self.constant}" if self.constant is not None else ""
         attributes = " ".join(f"{name}={value}" for name, value in self.attributes)
         return f"{self.spec.name}{constant}" + (f"({attributes})" if attributes else "")
@@ -79,11 +87,11 @@ class Palette:
     """The operators of a search, by effect.
 
     Attributes: unary, binary, folds, wholes: by effect, in a fixed order; add, mul, div, square, sum, max, maximum,
-    matmul: the primitive operators (`is_offered` says whether the search may use them).
+    matmul: the primitive operators (`is_offered` says whether the search may use them); join: a product of concatenations.
     """
 
-    def __init__(self, operators: Sequence[Operator]) -> None:
-        """Sort operators by effect."""
+    def __init__(self, operators: Sequence[Operator], *, concatenation: bool = False) -> None:
+        """Sort operators by effect. concatenation: offer products of concatenations."""
         self.operators = tuple(operators)
         self.unary = self._of(Effect.UNARY)
         self.binary = self._of(Effect.BINARY)
@@ -98,6 +106,7 @@ class Palette:
         self.square, self.exp, self.sqrt = (self._or_closed(name, Effect.UNARY) for name in ("square", "exp", "sqrt"))
         self.sum, self.max = (self._or_closed(name, Effect.FOLD) for name in ("sum", "max"))
         self.matmul = self._or_closed("matmul", Effect.CONTRACT)
+        self.join = Operator(operator("matmul"), Effect.JOIN, is_offered=concatenation and self.matmul.is_offered)
         known = {self.add, self.mul, self.div, self.maximum}
         self.forward_binary = tuple(op for op in self.binary if op not in known)
         self.counting_folds = tuple(op for op in self.folds if op.counts)
@@ -155,7 +164,7 @@ def palette_of(problem: Problem, space: Space) -> Palette:
         Operator(operator("scale"), Effect.UNARY, (("factor", Fraction(1, number)),), completes=name)
         for name, number in problem.numbers.items()
     ]
-    return Palette([*(made for made in every if made is not None), *completing])
+    return Palette([*(made for made in every if made is not None), *completing], concatenation=space.concatenation)
 
 
 def _operator(item: AppliedOperator) -> Operator | None:

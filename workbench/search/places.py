@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from itertools import product
 
 
 class Place(IntEnum):
@@ -83,12 +84,12 @@ def operand_places(place: Place, varies: tuple[bool, ...]) -> Iterator[tuple[Pla
     elif place.stage == FIXED:
         stages = [(FIXED,) * len(varies)]
     else:
-        stages = [(AFTER,)] if len(varies) == 1 else [(AFTER, AFTER), (AFTER, FIXED), (FIXED, AFTER)]
+        stages = [chosen for chosen in product((AFTER, FIXED), repeat=len(varies)) if AFTER in chosen]
     flags: list[tuple[bool, ...]]
     if kernel == 0 or not place.is_dependent:
         flags = [(False,) * len(varies)]
     else:
-        flags = [(True,)] if len(varies) == 1 else [(True, True), (True, False), (False, True)]
+        flags = [chosen for chosen in product((True, False), repeat=len(varies)) if any(chosen)]
     for chosen in stages:
         for dependent in flags:
             yield tuple(inside(kernel, s, dependent=d) for s, d in zip(chosen, dependent, strict=True))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from workbench.errors import MemoryLimitError
-from workbench.programs.tiling import SHARED_MEMORY_LIMIT, fits, parts
+from workbench.programs.tiling import SHARED_MEMORY_LIMIT, even_parts, fits, parts
 from workbench.search.enumeration import Sketch
 from workbench.search.instantiate import Counts, Instantiation
 from workbench.search.places import AFTER, LOOP
@@ -142,7 +142,8 @@ def _counts(sketch: Sketch, kernel: int, axes: GridAxes, extents: Mapping[str, i
     count = 1
     if loop is not None:
         length = extents[loop] if loop != axes.split else -(-extents[loop] // share)
-        count = parts(length, tile.depth)
+        is_joined = any(edge.parts for _, edge in sketch.chosen)  # a tile that ends early has no place in a concatenation
+        count = (even_parts if is_joined else parts)(length, tile.depth)
     return Counts(tuple(grid), count)
 
 
