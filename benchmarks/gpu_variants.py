@@ -112,9 +112,8 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
             choices = {"cluster": parts_ if is_cluster else 1, "threads": threads}
             graphs = {}
             if normed:
-                norm = lambda operands: attention._normalise(made, operands)  # noqa: E731
-                graphs["norms first"] = attention_graphs._norms_first(made, tiles, splits, norm, attention.EPS)
-                weigh = attention_graphs.weigh_normalised(norm, attention.EPS)
+                graphs["norms first"] = attention_graphs._norms_first(made, tiles, splits, attention.EPS)
+                weigh = attention_graphs.weigh_normalised(attention.EPS)
                 build = attention_graphs._split_kernels if splits > 1 else None
                 graphs["norms inside"] = (
                     build(made, tiles, splits, prepare, weigh)

@@ -39,22 +39,22 @@ def known_good(instance: Instance, prepare: Prepare) -> list[KernelGraph]:
 
 
 def known_good_normalised(instance: Instance, prepare: Prepare, eps: Fraction) -> list[KernelGraph]:
-    """Return graphs in which the norm of each key, a number per column of the logits, is divided out after Q @ K.
+    """Return graphs in which the norms of Q and K, numbers per row and per column of the logits, come after Q @ K.
 
-    First with the norms of K computed once by a kernel of their own, then with all blocks computing those they need; then
-    the graphs of `known_good`. Q is normalised as `prepare` has it.
+    So neither operand is rounded a second time. First with the norms of K computed once by a kernel of their own, then with
+    all blocks computing those they need; then the graphs of `known_good`, which normalise as `prepare` has it.
     """
-    splits, weigh = key_splits(instance), weigh_normalised(prepare, eps)
-    graphs = [fitted(lambda tiles: _norms_first(instance, tiles, splits, prepare, eps), _START)]
+    splits, weigh = key_splits(instance), weigh_normalised(eps)
+    graphs = [fitted(lambda tiles: _norms_first(instance, tiles, splits, eps), _START)]
     if splits > 1:
         graphs.append(fitted(lambda tiles: _split_kernels(instance, tiles, splits, lambda o: o, weigh), _START))
     graphs.append(fitted(lambda tiles: _one_kernel(instance, tiles, lambda o: o, weigh), _START))
     return [*graphs, *known_good(instance, prepare)]
 
 
-def weigh_normalised(prepare: Prepare, eps: Fraction) -> Weigh:
-    """Return exp((N(Q) @ K) / rms(K)): the norms of K, numbers per column, divided out after the product."""
-    return lambda block, q, k: exp((prepare((q, k, k))[0] @ k) / rms(k, axis=-2, eps=eps))
+def weigh_normalised(eps: Fraction) -> Weigh:
+    """Return exp((Q @ K) / rms(K) / rms(Q)): the norms of both divided out after the product."""
+    return lambda block, q, k: exp((q @ k) / rms(k, axis=-2, eps=eps) / rms(q, eps=eps))
 
 
 def known_good_safe(instance: Instance) -> list[KernelGraph]:
@@ -156,7 +156,6 @@ def _norms_first(
     instance: Instance,
     tiles: Tiles,
     splits: int,
-    prepare: Prepare,
     eps: Fraction,
     *,
     threads: int = 128,
@@ -176,8 +175,8 @@ def _norms_first(
         q, k, v, norms, grid=grid, loop=parts(share, tiles.depth), threads=(threads,), cluster=(cluster,)
     )
     q_tile, k_tile, v_tile = _load(block, (q, k, v))
-    q_tile = prepare((q_tile, k_tile, v_tile))[0]
-    weights = exp((q_tile @ k_tile) * block.load(norms, imap=(0, None, 2), fmap=2))
+    scaled = (q_tile @ k_tile) * block.load(norms, imap=(0, None, 2), fmap=2)
+    weights = exp(scaled / rms(q_tile, eps=eps))
     if splits > 1:
         _save_split(block, weights, v_tile)
         _combine(kernel, instance, _finish_split(block))

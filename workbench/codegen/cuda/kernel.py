@@ -14,6 +14,7 @@ Long because the parts of a kernel's text are written in the order in which they
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import prod
 
 from workbench.codegen.cuda.accumulators import finish_product, finish_stage, state_lines
@@ -60,7 +61,7 @@ from workbench.codegen.cuda.tile_storage import Registers, SharedTile
 from workbench.codegen.cuda.tile_values import Loaded, TileValue
 from workbench.codegen.cuda.walks import Nest, indented, loop
 from workbench.core.dtypes import DType
-from workbench.core.tensors import RaggedSplit
+from workbench.core.tensors import DeviceTensor, RaggedSplit
 from workbench.errors import EmitError, LaunchShapeError
 from workbench.ugraph.nodes import GraphDefinedNode
 
@@ -400,14 +401,16 @@ def resident_blocks(plan: KernelPlan) -> int:
 
 
 def settled_fast_math(schedule: Schedule, parameters: tuple[KernelParameter, ...]) -> bool:
-    """Return whether approximate instructions are used: as the schedule says, else by the types.
-
-    Where all inputs or all outputs have 16 bits, those limit what a result is worth, not the instructions.
-    """
+    """Return whether approximate instructions are used: as the schedule says, else by the types."""
     if schedule.fast_math is not None:
         return schedule.fast_math
-    sides = [[p.dtype for p in parameters if p.is_output is is_output] for is_output in (False, True)]
-    return any(side and DType.FLOAT32 not in side for side in sides)
+    inputs, outputs = ([p.tensor for p in parameters if p.is_output is is_output] for is_output in (False, True))
+    return has_narrow_side(inputs, outputs)
+
+
+def has_narrow_side(inputs: Sequence[DeviceTensor], outputs: Sequence[DeviceTensor]) -> bool:
+    """Return True where all inputs or all outputs have 16 bits, which then limit what a result is worth."""
+    return any(side and all(tensor.dtype is not DType.FLOAT32 for tensor in side) for side in (inputs, outputs))
 
 
 def settle_threads(node: GraphDefinedNode, schedule: Schedule) -> list[int]:

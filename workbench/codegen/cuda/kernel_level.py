@@ -25,7 +25,7 @@ from workbench.codegen.cuda.emitted import (
     ProgramStep,
 )
 from workbench.codegen.cuda.flat_kernel import flat_kernel, flat_source
-from workbench.codegen.cuda.kernel import emit_block
+from workbench.codegen.cuda.kernel import emit_block, has_narrow_side
 from workbench.codegen.cuda.library_matmul import plan_matmul
 from workbench.codegen.cuda.rule_blocks import product_block, rows_block
 from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE, Schedule
@@ -47,6 +47,8 @@ class ProgramEmitter:
         self.grouping = Grouping(graph)
         self.taken: set[str] = set()
         self.steps: list[ProgramStep] = []
+        outputs = [graph.tensors[name] for name in graph.output_names]
+        self.is_narrow = has_narrow_side(graph.inputs, outputs)  # intermediates limit nothing
 
     def run(self) -> EmittedProgram:
         """Return the program."""
@@ -118,6 +120,8 @@ class ProgramEmitter:
             is_behind = bool(self.steps) and isinstance(self.steps[-1], KernelLaunch) and self.is_kernel(unit)
             schedule = replace(schedule, programmatic=is_behind)
         schedule = replace(schedule, releases=schedule.releases or self.released(follower))
+        if schedule.fast_math is None:
+            schedule = replace(schedule, fast_math=self.is_narrow)
         tensors, constants = self.graph.tensors, self.grouping.constants
         first = unit.nodes[0]
         match unit.kind:

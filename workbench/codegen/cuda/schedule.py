@@ -44,7 +44,8 @@ class Schedule:
 
     Attributes:
         threads: threads of a block, a multiple of 32; None: the block graph's `block_dims`, more where registers need it.
-        stages: tiles in flight of each looped input, at least 2 where there is a loop; None: 4, fewer if memory is short.
+        stages: tiles in flight of each looped input, at least 2 where there is a loop; None: as many as keep enough
+            bytes on their way, fewer if memory is short.
         cluster: blocks that share the iterations; None: the block graph's `cluster_dims`.
         layouts: per product, by the name of its tile, how warps share it.
         shared_limit: bytes of shared memory a block may use.

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 from workbench.codegen.cuda.plan import KernelPlan
+from workbench.codegen.cuda.schedule import MAX_STAGES
 from workbench.codegen.cuda.steps import (
     FoldSink,
     KeepSink,
@@ -25,7 +27,12 @@ from workbench.codegen.cuda.tile_values import Accumulated, Loaded, MaximumShift
 from workbench.codegen.cuda.walks import FragmentWalk
 from workbench.errors import EmitError
 
-DEFAULT_STAGES = 4
+MULTIPROCESSORS, RESIDENT = 132, 2
+"""Of an H100 or H200 SXM; blocks beside each other on one of them that a default counts on."""
+
+BYTES_IN_FLIGHT = 72 * 1024
+"""Of one multiprocessor: fewer leave memory idle, more were slower (measured, docs/kernels.md)."""
+
 TOP, FINISH, COMBINE = "top", "finish", "combine"
 
 
@@ -107,17 +114,19 @@ def timeline(plan: KernelPlan) -> Iterator[tuple[int, Access]]:
 
 def allocate(plan: KernelPlan) -> None:
     """Give every tile its offset, with as many stages as fit. Raises: EmitError when two stages do not."""
-    wanted = plan.schedule.stages or DEFAULT_STAGES
+    wanted = plan.schedule.stages or default_stages(plan)
     stages = max(2, min(wanted, plan.iterations_each)) if plan.has_ring else 1
     for step in (step for section in Section for step in plan.stages_of(section)):
         for sink in step.sinks:
             if isinstance(sink, StoreSink) and isinstance(step.walk, FragmentWalk):
                 sink.tile.needs_zero = False  # fragments cover the padding
+    shared = plan.schedule.shared_limit // resident_by_grid(plan) - 1024
     while True:
         for tile in plan.staged.values():
             tile.copies = stages if tile.is_looped else 1
         total = place(plan)
-        if total <= plan.schedule.shared_limit:
+        is_enough = stages <= 2 or plan.schedule.stages is not None or total <= shared
+        if total <= plan.schedule.shared_limit and is_enough:
             break
         if stages <= 2 or plan.schedule.stages is not None:
             names = ", ".join(f"{tile.variable} {tile.nbytes:,} B" for tile in plan.tiles)
@@ -128,6 +137,20 @@ def allocate(plan: KernelPlan) -> None:
             )
         stages -= 1
     plan.stages, plan.shared_bytes = stages, total
+
+
+def resident_by_grid(plan: KernelPlan) -> int:
+    """Return how many blocks would lie on one multiprocessor, as far as the grid goes, at most `RESIDENT`."""
+    blocks = prod(plan.lowered.grid) * plan.cluster * plan.spread
+    return max(1, min(RESIDENT, -(-blocks // MULTIPROCESSORS)))
+
+
+def default_stages(plan: KernelPlan) -> int:
+    """Return as many stages as keep `BYTES_IN_FLIGHT` on their way to each multiprocessor, all blocks together."""
+    each = sum(tile.bytes_each for tile in plan.staged.values() if tile.is_looped)
+    blocks = prod(plan.lowered.grid) * plan.cluster * plan.spread
+    share = min(RESIDENT, max(0.5, blocks / MULTIPROCESSORS))  # blocks on a multiprocessor; fewer than one take more each
+    return min(MAX_STAGES, 1 + max(1, round(BYTES_IN_FLIGHT / (share * max(each, 1)))))
 
 
 def place(plan: KernelPlan) -> int:
