@@ -95,16 +95,8 @@ class Ablation(Displayed):
 
     def describe(self) -> str:
         """Return the table as text."""
-        columns = (
-            ("barriers", 9),
-            ("shared B", 9),
-            ("registers B", 12),
-            ("passes", 9),
-            ("model us", 9),
-            ("time us", 9),
-            ("loss", 7),
-        )
-        head = " ".join([" " * 20, *(f"{title:>{width}}" for title, width in columns)])
+        titles = {"barriers": 9, "shared B": 9, "registers B": 12, "passes": 9, "model us": 9, "time us": 9, "loss": 7}
+        head = " ".join([" " * 20, *(f"{title:>{width}}" for title, width in titles.items())])
         lines = [self.program, head]
         for row in self.rows:
             m, loss = row.metrics, self.loss(row.name)

@@ -7,7 +7,6 @@ walk: how the block's threads share the elements. So every rule and price is abo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import assert_never
 
@@ -17,7 +16,6 @@ from workbench.core.tensors import DeviceTensor, SharedTensor
 from workbench.ops.attributes import integer
 from workbench.ops.spec import OpKind
 from workbench.optimize import banks
-from workbench.optimize.layout_problem import LayoutProblem
 from workbench.optimize.layout_rules import (
     ASYNC,
     BARRIER_PASSES,
@@ -28,15 +26,14 @@ from workbench.optimize.layout_rules import (
     FRAGMENT,
     LDMATRIX,
     MOST_CONFLICTS,
-    POSSIBLE,
     REGISTERS,
     ROWS,
-    RULES,
     SCALAR_PASSES,
     SECTOR_PASSES,
     SPREADS,
     SWIZZLE_PASSES,
     VIEWS,
+    LayoutModel,
     element_bytes,
     factors_of,
     is_aligned,
@@ -53,29 +50,6 @@ from workbench.ugraph.nodes import (
     RunningMax,
     ThreadNode,
 )
-
-
-@dataclass
-class LayoutModel:
-    """A layout problem and which variable is which.
-
-    Attributes: hard: names of the rules that are demanded; tensors: by (tensor,) of the kernel level or (launch label,
-    tile); walks: by (launch label, node number).
-    """
-
-    hard: frozenset[str] = frozenset(RULES)
-    problem: LayoutProblem = field(default_factory=LayoutProblem)
-    tensors: dict[tuple[str, ...], int] = field(default_factory=dict)
-    walks: dict[tuple[str, int], int] = field(default_factory=dict)
-
-    def demand(self, name: str, where: str, scope: Sequence[int], holds: Callable[..., bool]) -> None:
-        """Add a rule if it is demanded."""
-        if name in self.hard or name in POSSIBLE:
-            self.problem.demand(name, where, scope, holds)
-
-    def charge(self, name: str, where: str, scope: Sequence[int], cost: Callable[..., int]) -> None:
-        """Add a price."""
-        self.problem.charge(name, where, scope, cost)
 
 
 class BlockModel:

@@ -15,8 +15,8 @@ from workbench.core.tensors import DeviceTensor
 from workbench.ops.attributes import integer
 from workbench.ops.spec import OpKind
 from workbench.optimize import banks
-from workbench.optimize.layout_block import BlockModel, LayoutModel
-from workbench.optimize.layout_rules import GIVEN, RULES
+from workbench.optimize.layout_block import BlockModel
+from workbench.optimize.layout_rules import GIVEN, RULES, LayoutModel
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import GraphDefinedNode, OpNode
 

@@ -6,10 +6,14 @@ together; a rule says what an operator cannot do with a layout.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
 from workbench.core.layouts import Holding, RegisterLayout, Spread
 from workbench.core.tensors import DeviceTensor, SharedTensor
 from workbench.ops.attributes import integer
 from workbench.ops.spec import OpKind
+from workbench.optimize.layout_problem import LayoutProblem
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.nodes import BlockNode, OpNode, ThreadNode
 
@@ -39,6 +43,29 @@ SECTOR_PASSES, SCALAR_PASSES = 4, 4
 
 BYTES_PASSES, SWIZZLE_PASSES = 128, 1
 """Bytes of shared memory that are worth a pass; what a swizzle costs once, so that none is made for nothing."""
+
+
+@dataclass
+class LayoutModel:
+    """A layout problem and which variable is which.
+
+    Attributes: hard: names of the rules that are demanded; tensors: by (tensor,) of the kernel level or (launch label,
+    tile); walks: by (launch label, node number).
+    """
+
+    hard: frozenset[str] = frozenset(RULES)
+    problem: LayoutProblem = field(default_factory=LayoutProblem)
+    tensors: dict[tuple[str, ...], int] = field(default_factory=dict)
+    walks: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def demand(self, name: str, where: str, scope: Sequence[int], holds: Callable[..., bool]) -> None:
+        """Add a rule if it is demanded."""
+        if name in self.hard or name in POSSIBLE:
+            self.problem.demand(name, where, scope, holds)
+
+    def charge(self, name: str, where: str, scope: Sequence[int], cost: Callable[..., int]) -> None:
+        """Add a price."""
+        self.problem.charge(name, where, scope, cost)
 
 
 def element_bytes(tensor: SharedTensor, keeps_type: bool) -> int:

@@ -47,7 +47,7 @@ def test_passes_say_what_they_changed_and_each_can_be_switched_off() -> None:
     for words in (
         "stays in registers: silu, mul",
         "shared, swizzled",
-        "barriers an iteration",
+        "operators moved",
         "B of shared memory",
         "stable: off",
     ):
