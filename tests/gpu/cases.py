@@ -17,6 +17,7 @@ from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE
 from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.device.check_worker import CheckJob, Finding
+from workbench.records.table_rows import TABLE_ROWS, TableRow
 from workbench.ugraph.serialize import load
 from workbench.ugraph.tracing import trace
 
@@ -29,45 +30,9 @@ class GpuCase:
     job: CheckJob
 
 
-@dataclass(frozen=True, slots=True)
-class TargetRow:
-    """A row of the speed table: program, sizes, best peer and target in microseconds (cold L2, H200), the floor."""
-
-    program: str
-    sizes: dict[str, int]
-    best_peer_us: float
-    target_us: float
-    floor_us: float
-
-    @property
-    def label(self) -> str:
-        """Program and sizes."""
-        return f"{self.program} {' '.join(f'{name}={size}' for name, size in self.sizes.items())}"
-
-
-TARGET_ROWS = (
-    TargetRow("rms_norm_linear", {"batch": 2, "hidden": 4096, "out": 4096}, 15.1, 10.5, 7.3),
-    TargetRow("rms_norm_linear", {"batch": 16, "hidden": 4096, "out": 4096}, 15.4, 10.5, 7.4),
-    TargetRow("rms_norm_linear", {"batch": 16, "hidden": 4096, "out": 6144}, 17.4, 13.5, 11.0),
-    TargetRow("gated_mlp", {"batch": 8, "hidden": 4096, "out": 4096}, 28.7, 17.0, 14.6),
-    TargetRow("gated_mlp", {"batch": 64, "hidden": 4096, "out": 4096}, 25.4, 18.0, 14.8),
-    TargetRow("lora", {"batch": 16, "hidden": 256, "out": 4096, "rank": 16}, 9.2, 3.0, 0.5),
-    TargetRow("lora", {"batch": 16, "hidden": 4096, "out": 4096, "rank": 16}, 24.9, 10.5, 7.4),
-    TargetRow("gqa", {"batch": 1, "heads": 2, "rows": 256, "head_dim": 64, "context": 4096}, 13.0, 7.0, 0.8),
-    TargetRow("gqa", {"batch": 8, "heads": 2, "rows": 256, "head_dim": 64, "context": 4096}, 24.1, 16.0, 6.5),
-    TargetRow(
-        "qk_norm_attention", {"batch": 1, "heads": 2, "rows": 256, "head_dim": 64, "context": 4096}, 22.4, 9.0, 0.8
-    ),
-    TargetRow(
-        "qk_norm_attention", {"batch": 8, "heads": 2, "rows": 256, "head_dim": 64, "context": 4096}, 49.0, 22.0, 6.5
-    ),
-    TargetRow("gqa_decode", {"batch": 1, "heads": 2, "rows": 8, "head_dim": 128, "context": 8192}, 21.0, 8.0, 1.8),
-    TargetRow("gqa_decode", {"batch": 8, "heads": 2, "rows": 8, "head_dim": 128, "context": 8192}, 27.9, 19.0, 14.6),
-    TargetRow("gqa_decode", {"batch": 16, "heads": 2, "rows": 8, "head_dim": 128, "context": 8192}, 45.6, 34.0, 29.2),
-    TargetRow("ntrans", {"batch": 8, "hidden": 4096}, 3.0, 2.7, 0.1),
-    TargetRow("ntrans", {"batch": 64, "hidden": 4096}, 3.6, 3.2, 0.5),
-)
-"""Peers and targets measured on one H200 (driver 580.159, torch 2.11); for orientation, not for judging."""
+TargetRow = TableRow
+TARGET_ROWS = TABLE_ROWS
+"""The rows of the speed table, as the package has them."""
 
 SMALL: dict[str, dict[str, int]] = {
     "rms_norm_linear": {"batch": 5, "hidden": 192, "out": 136},
@@ -106,7 +71,7 @@ def good_cases(name: str, sizes: dict[str, int], dtype: DType = DType.FLOAT16) -
 
 def known_good_cases() -> list[GpuCase]:
     """Return the known good µGraphs of every program at its own sizes and at those of the speed table."""
-    found = [case for row in TARGET_ROWS for case in good_cases(row.program, row.sizes)]
+    found = [case for row in TARGET_ROWS for case in good_cases(row.program, dict(row.sizes))]
     found += [case for name in programs.names() for case in good_cases(name, {})]
     return list({case.job.graph.hash: case for case in reversed(found)}.values())[::-1]
 

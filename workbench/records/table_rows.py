@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class TableRow:
 
 
 def _row(program: str, best_peer_us: float, target_us: float, floor_us: float, **sizes: int) -> TableRow:
-    return TableRow(program, MappingProxyType(sizes), best_peer_us, target_us, floor_us)
+    return TableRow(program, sizes, best_peer_us, target_us, floor_us)
 
 
 _ATTENTION = {"heads": 2, "rows": 256, "head_dim": 64, "context": 4096}
