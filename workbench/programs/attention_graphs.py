@@ -21,6 +21,9 @@ Weigh = Callable[[BlockBuilder, Value, Value], Value]
 """Block, tiles of Q and K -> the softmax weights before their division, exp of the logits."""
 
 _START = Tiles(rows=64, columns=1, depth=64)
+KEYS_A_SPLIT = 256
+"""Keys of a split at least: fewer cost more to combine than they gain."""
+
 KEYS_A_BLOCK = 64
 """Keys whose norms one block computes."""
 
@@ -66,10 +69,10 @@ def known_good_safe(instance: Instance) -> list[KernelGraph]:
 
 
 def key_splits(instance: Instance) -> int:
-    """Return over how many blocks the keys of a group are split: enough to fill the GPU, at least 64 keys each."""
+    """Return over how many blocks the keys of a group are split: enough to fill the GPU, at least 256 keys each."""
     blocks = instance.extent("batch*heads") * parts(instance["rows"], _START.rows)
     splits = 1
-    while blocks * splits * 2 <= MULTIPROCESSORS and instance["context"] >= splits * 2 * _START.depth:
+    while blocks * splits * 2 <= MULTIPROCESSORS and instance["context"] >= splits * 2 * KEYS_A_SPLIT:
         splits *= 2
     return splits
 

@@ -6,7 +6,7 @@ Invariant: both projections share the loop over the hidden axis, so X is read on
 from __future__ import annotations
 
 from workbench.programs.record import Instance, Parameter, Program, Style
-from workbench.programs.tiling import Tiles, fitted, parts
+from workbench.programs.tiling import Tiles, fitted, parts, weight_layout
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.value import Value, silu
@@ -28,7 +28,11 @@ def _gate_block(
 ) -> Value:
     """Add silu(X @ W1) * (X @ W2) as one kernel: columns over the grid, hidden over the loop."""
     columns, rows = parts(instance[width], tiles.columns), parts(instance["batch"], tiles.rows)
-    block = kernel.block(*inputs, grid=(columns, rows), loop=parts(instance["hidden"], tiles.depth))
+    layout = weight_layout(instance[width], instance["hidden"], 2)
+    block = kernel.block(
+        *inputs, grid=(columns, rows), loop=parts(instance["hidden"], tiles.depth), threads=(layout.threads,),
+        cluster=(layout.cluster,),
+    )  # fmt: skip
     x = block.load(inputs[0], imap=(None, 0), fmap=1)
     w1, w2 = (block.load(weight, imap=(1, None), fmap=0) for weight in inputs[1:])
     gate, up = block.accumulate(x @ w1), block.accumulate(x @ w2)
@@ -60,13 +64,15 @@ def _two_kernels(instance: Instance, tiles: Tiles, *, library_matmul: bool) -> K
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:
-    return [fitted(lambda tiles: _one_kernel(instance, tiles), Tiles())]
+    start = weight_layout(instance["out"], instance["hidden"], 2).tiles
+    return [fitted(lambda tiles: _one_kernel(instance, tiles), start)]
 
 
 def _known_good_down(instance: Instance) -> list[KernelGraph]:
+    start = weight_layout(instance["inner"], instance["hidden"], 2).tiles
     return [
-        fitted(lambda tiles: _two_kernels(instance, tiles, library_matmul=False), Tiles()),
-        fitted(lambda tiles: _two_kernels(instance, tiles, library_matmul=True), Tiles()),
+        fitted(lambda tiles: _two_kernels(instance, tiles, library_matmul=False), start),
+        fitted(lambda tiles: _two_kernels(instance, tiles, library_matmul=True), start),
     ]
 
 

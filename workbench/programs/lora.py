@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.programs.record import Instance, Parameter, Program, Style
-from workbench.programs.tiling import Tiles, even_parts, fits, fitted, parts
+from workbench.programs.tiling import Tiles, even_parts, fits, fitted, parts, weight_layout
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.value import Value, concat
 
@@ -16,7 +16,11 @@ def _two_accumulators(instance: Instance, tiles: Tiles) -> KernelGraph:
     """Build acc(X W) + acc(X A) B: both products of X in one loop, the small second product after it."""
     kernel, inputs = instance.start()
     columns, rows = parts(instance["out"], tiles.columns), parts(instance["batch"], tiles.rows)
-    block = kernel.block(*inputs, grid=(columns, rows), loop=parts(instance["hidden"], tiles.depth))
+    layout = weight_layout(instance["out"], instance["hidden"])
+    block = kernel.block(
+        *inputs, grid=(columns, rows), loop=parts(instance["hidden"], tiles.depth), threads=(layout.threads,),
+        cluster=(layout.cluster,),
+    )  # fmt: skip
     x = block.load(inputs[0], imap=(None, 0), fmap=1)
     w = block.load(inputs[1], imap=(1, None), fmap=0)
     a = block.load(inputs[2], fmap=0)
@@ -45,7 +49,8 @@ def _concatenated(instance: Instance, tiles: Tiles) -> KernelGraph:
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:
-    graphs = [fitted(lambda tiles: _two_accumulators(instance, tiles), Tiles())]
+    start = weight_layout(instance["out"], instance["hidden"]).tiles
+    graphs = [fitted(lambda tiles: _two_accumulators(instance, tiles), start)]
     concatenated = _concatenated(instance, Tiles())
     return [*graphs, concatenated] if fits(concatenated) else graphs
 

@@ -28,7 +28,8 @@ def _formula(instance: Instance, h: Value, x: Value, alpha: Value) -> Value:
 def _one_kernel(instance: Instance) -> KernelGraph:
     """Build the whole program with one row a block; without a loop no tile needs to be accumulated in shared memory."""
     kernel, inputs = instance.start()
-    block = kernel.block(*inputs, grid=(instance["batch"],))
+    threads = max(64, min(512, -(-instance["hidden"] // 8)))  # eight neighbours, 16 bytes, a thread
+    block = kernel.block(*inputs, grid=(instance["batch"],), threads=(threads,))
     block.save(_formula(instance, *(block.load(tensor, imap=(0,)) for tensor in inputs)), omap=(0,))
     block.finish(name="ntrans")
     return instance.finish(kernel)

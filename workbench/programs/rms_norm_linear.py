@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from workbench.programs.record import Instance, Parameter, Program, Style
-from workbench.programs.tiling import Tiles, fitted, parts
+from workbench.programs.tiling import Tiles, fitted, parts, weight_layout
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.value import Value, reshape, rms_norm
 
@@ -28,7 +28,11 @@ def _one_block(instance: Instance, tiles: Tiles, *, gain_on_weight: bool = False
     """Build (X * G) @ W / rms(X), or X @ (G * W) / rms(X), in one kernel: columns over the grid, hidden over the loop."""
     kernel, inputs = instance.start()
     columns, rows = parts(instance["out"], tiles.columns), parts(instance["batch"], tiles.rows)
-    block = kernel.block(*inputs, grid=(columns, rows), loop=parts(instance["hidden"], tiles.depth))
+    layout = weight_layout(instance["out"], instance["hidden"])
+    block = kernel.block(
+        *inputs, grid=(columns, rows), loop=parts(instance["hidden"], tiles.depth), threads=(layout.threads,),
+        cluster=(layout.cluster,),
+    )  # fmt: skip
     x = block.load(inputs[0], imap=(None, 0), fmap=1)
     w = block.load(inputs[-1], imap=(1, None), fmap=0)
     if instance.style is Style.MIRAGE:
@@ -42,9 +46,10 @@ def _one_block(instance: Instance, tiles: Tiles, *, gain_on_weight: bool = False
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:
-    graphs = [fitted(lambda tiles: _one_block(instance, tiles), Tiles())]
+    start = weight_layout(instance["out"], instance["hidden"]).tiles
+    graphs = [fitted(lambda tiles: _one_block(instance, tiles), start)]
     if instance.style is Style.STANDARD:
-        graphs.append(fitted(lambda tiles: _one_block(instance, tiles, gain_on_weight=True), Tiles()))
+        graphs.append(fitted(lambda tiles: _one_block(instance, tiles, gain_on_weight=True), start))
     return graphs
 
 

@@ -41,6 +41,31 @@ class Tiles:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a product with a weight matrix is laid out. tiles; cluster: blocks that share the reduced axis; threads a block."""
+
+    tiles: Tiles
+    cluster: int
+    threads: int
+
+
+def weight_layout(out: int, hidden: int, weights: int = 1, *, rows: int = 64) -> Layout:
+    """Return a layout for (rows x hidden) by `weights` matrices (hidden x out), which are read once and bound the time.
+
+    Columns are whole sectors of 64 bytes, as wide as still gives most multiprocessors a block; where even narrow ones do
+    not, a cluster shares the reduced axis. Depth: 16 to 32 KB of weights a tile (measured on an H200, docs/kernels.md).
+    """
+    enough = MULTIPROCESSORS * 7 // 10
+    columns = next((width for width in (64, 32) if -(-out // width) >= enough), 32)
+    depth = 256 if columns * weights <= 64 else 128
+    blocks, loop = parts(out, columns), parts(hidden, depth)
+    cluster = 1
+    while blocks * cluster * 2 <= MULTIPROCESSORS and loop >= 8 * cluster and cluster < 4:
+        cluster *= 2
+    return Layout(Tiles(rows, columns, depth), cluster, 256 if depth == 256 and loop > 1 else 128)
+
+
 def parts(extent: int, tile: int) -> int:
     """Return into how many parts an axis is cut so that none exceeds `tile` and none is empty.
 

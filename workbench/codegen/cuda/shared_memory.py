@@ -30,7 +30,7 @@ from workbench.errors import EmitError
 MULTIPROCESSORS, RESIDENT = 132, 2
 """Of an H100 or H200 SXM; blocks beside each other on one of them that a default counts on."""
 
-BYTES_IN_FLIGHT = 72 * 1024
+BYTES_IN_FLIGHT = 74 * 1024
 """Of one multiprocessor: fewer leave memory idle, more were slower (measured, docs/kernels.md)."""
 
 TOP, FINISH, COMBINE = "top", "finish", "combine"
@@ -146,11 +146,11 @@ def resident_by_grid(plan: KernelPlan) -> int:
 
 
 def default_stages(plan: KernelPlan) -> int:
-    """Return as many stages as keep `BYTES_IN_FLIGHT` on their way to each multiprocessor, all blocks together."""
+    """Return as many stages as keep `BYTES_IN_FLIGHT` on their way to each multiprocessor, all blocks together, and at least 3."""
     each = sum(tile.bytes_each for tile in plan.staged.values() if tile.is_looped)
     blocks = prod(plan.lowered.grid) * plan.cluster * plan.spread
     share = min(RESIDENT, max(0.5, blocks / MULTIPROCESSORS))  # blocks on a multiprocessor; fewer than one take more each
-    return min(MAX_STAGES, 1 + max(1, round(BYTES_IN_FLIGHT / (share * max(each, 1)))))
+    return min(MAX_STAGES, 1 + max(2, round(BYTES_IN_FLIGHT / (share * max(each, 1)))))
 
 
 def place(plan: KernelPlan) -> int:
