@@ -18,7 +18,6 @@ from workbench.codegen.cuda.indices import ZERO, Index, Level, quotient, remaind
 from workbench.codegen.cuda.launch_shape import WARP
 from workbench.core.shapes import Shape
 
-
 MOST_UNROLLED = 64
 """Steps of a row that are unrolled so that arrays of registers can be indexed; no array has that many elements."""
 
@@ -44,8 +43,8 @@ class Nest:
 
 
 def indented(lines: list[str], by: int = 1) -> list[str]:
-    """Return lines moved to the right; preprocessor lines stay at the margin."""
-    return [line if line.startswith("#") else "  " * by + line for line in lines]
+    """Return lines moved to the right; preprocessor lines stay at the margin, empty ones empty."""
+    return [line if not line or line.startswith("#") else "  " * by + line for line in lines]
 
 
 def loop(head: str, body: list[str], *, unroll: bool | int) -> list[str]:
