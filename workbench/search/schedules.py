@@ -136,7 +136,7 @@ def _counts(sketch: Sketch, kernel: int, axes: GridAxes, extents: Mapping[str, i
     grid = [item for item in wanted if item in cut]
     share = 1
     if axes.split:  # the outermost, so that each block's whole result lies together
-        share = parts(extents[axes.split], -(-extents[axes.split] // MAX_SPLITS))
+        share = _splits(extents[axes.split])
         grid.insert(0, (axes.split, share))
     loop = plan.loops[kernel]
     count = 1
@@ -145,6 +145,12 @@ def _counts(sketch: Sketch, kernel: int, axes: GridAxes, extents: Mapping[str, i
         is_joined = any(edge.parts for _, edge in sketch.chosen)  # a tile that ends early has no place in a concatenation
         count = (even_parts if is_joined else parts)(length, tile.depth)
     return Counts(tuple(grid), count)
+
+
+def _splits(extent: int) -> int:
+    """Return among how many blocks a reduced axis is split: evenly where its extent allows it."""
+    even = max(count for count in range(1, MAX_SPLITS + 1) if extent % count == 0)
+    return even if even > 1 else parts(extent, -(-extent // MAX_SPLITS))
 
 
 def small_instance(sketch: Sketch, extents: Mapping[str, int]) -> KernelGraph:
