@@ -1,7 +1,8 @@
 """A preset fitted to measured times: which coefficients explain the records best, and how well.
 
-Least squares on the logarithm of time by damped Gauss-Newton steps within the coefficients' bounds, from counts that hold
-no coefficient. Invariant: the same rows give the same preset; the fit never ends worse than it began.
+Least squares on the logarithm of time, far-off rows counting less, by damped Gauss-Newton steps within the coefficients'
+bounds, from counts that hold no coefficient. Invariant: the same rows give the same preset; the fit never ends worse than
+it began.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ FITTED = tuple(COEFFICIENTS)
 
 PRIOR = 0.02
 """Weight of staying where the start was, per unit of a coefficient's range: decides what the rows say nothing about."""
+
+OUTLIER = 0.2
+"""Logarithm of a ratio beyond which a row counts less."""
 
 STEPS = 40
 MOVE = 1e-3
@@ -144,7 +148,7 @@ def calibrate(
 
     def residuals(point: Vector) -> Vector:
         ratio = np.log(predictor.times(coefficients_at(point))) - goal
-        return np.concatenate([ratio, np.sqrt(PRIOR * len(rows)) * (point - origin)])
+        return np.concatenate([_damped(ratio), np.sqrt(PRIOR * len(rows)) * (point - origin)])
 
     best = _descend(residuals, origin)
     found = coefficients_at(best)
@@ -194,6 +198,11 @@ def _descend(residuals: Any, origin: Vector) -> Vector:
         if not improved:
             break
     return point
+
+
+def _damped(ratio: Vector) -> Vector:
+    """Return residuals whose squares grow linearly beyond `OUTLIER` (pseudo-Huber): one odd kernel does not bend the fit."""
+    return np.asarray(np.sign(ratio) * OUTLIER * np.sqrt(2.0 * (np.sqrt(1.0 + (ratio / OUTLIER) ** 2) - 1.0)))
 
 
 def _to_unit(key: str, value: float) -> float:

@@ -34,6 +34,8 @@ COUNTED = {
     "stage_bytes": "bytes that one block loads in one iteration",
     "once_bytes": "bytes that one block loads once into shared memory",
     "direct_bytes": "bytes that the threads of one block read from device memory where they need them",
+    "uneven_bytes": "bytes of an iteration's tiles that end early in some blocks, so that every copy is checked",
+    "last_uneven_bytes": "the same, outside the loop",
     "run_bytes": "contiguous bytes of a tile, averaged over what is loaded",
     "tensor_flops": "flops of tensor cores in one iteration, tiles padded, as if all were of 16 bits",
     "lanes": "instructions of ordinary lanes in one iteration",
@@ -51,7 +53,9 @@ COUNTED = {
     "registers": "32-bit registers of a thread, estimated",
     "held": "floats of accumulators a thread holds",
 }
-BASE_REGISTERS = 44.0
+BASE_REGISTERS, HELD_REGISTERS = 56.0, 1.3
+"""Registers of a thread beside its accumulators, and for each of them: what kernels of 552 measured variants took."""
+
 LOAD_BYTES = 16.0  # of one cp.async
 
 
@@ -68,7 +72,7 @@ def count(form: BlockForm, values: Environment, hardware: Hardware, launch: Envi
     stages = ring + each * 0.0  # no more tiles than iterations, at least two where there is a loop
     found |= {"blocks": cells * cluster, "iterations": each}
     found |= {"threads": threads, "stages": stages, "cluster": cluster}
-    _count_loads(form, values, found, cells)
+    _count_loads(form, values, found, cells, loop)
     warps = threads / WARP
     ring, fixed, handed = found["stage_bytes"], found["once_bytes"], np.asarray(0.0)
     widest = np.asarray(0.0)
@@ -94,18 +98,18 @@ def count(form: BlockForm, values: Environment, hardware: Hardware, launch: Envi
     found["shared_at_least"] = ring * stages + fixed
     found["shared_bytes"] = np.maximum(ring * stages + fixed + handed, np.where(cluster > 1, meeting, 0.0))
     found["held"] = held + widest
-    found["registers"] = BASE_REGISTERS + found["held"]
+    found["registers"] = BASE_REGISTERS + HELD_REGISTERS * found["held"]
     return found
 
 
-def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], cells: Array) -> None:
+def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], cells: Array, loop: Array) -> None:
     runs, seen = np.asarray(0.0), set[str]()
     for load in form.loads:
         total = size_of(load.device, values) * load.nbytes
         tile = size_of(load.tile, values) * load.nbytes
-        copies = cells
+        copies, covered = cells, tile * (loop if load.looped else 1.0)
         for name in load.cuts:
-            copies = copies / values[name]
+            copies, covered = copies / values[name], covered * values[name]
         requested = total * copies * (1.0 if load.looped else found["cluster"])
         found["requested_bytes"] = found["requested_bytes"] + requested
         if load.tensor not in seen:
@@ -118,6 +122,8 @@ def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], 
         if load.direct:
             continue
         prefix = "" if load.looped else "last_"
+        uneven = np.where(covered > total, tile, 0.0)
+        found[prefix + "uneven_bytes"] = found[prefix + "uneven_bytes"] + uneven
         found[prefix + "lanes"] = found[prefix + "lanes"] + tile / LOAD_BYTES
         found[prefix + "shared_traffic"] = found[prefix + "shared_traffic"] + tile
     found["run_bytes"] = runs / np.maximum(found["unique_bytes"] + found["made_bytes"], 1.0)

@@ -38,6 +38,7 @@ COEFFICIENTS: dict[str, Coefficient] = {
     "tensor_warps": Coefficient(2.0, 32.0, "warps of a multiprocessor that keep its tensor cores busy"),
     "issue_warps": Coefficient(4.0, 64.0, "warps of a multiprocessor that keep its lanes busy"),
     "lane_scale": Coefficient(0.3, 12.0, "instructions for one that the rules count"),
+    "uneven_lanes": Coefficient(0.0, 8.0, "instructions for each byte of a tile that ends early in some blocks"),
     "shared_scale": Coefficient(0.5, 8.0, "passes through shared memory for one that the rules count (bank conflicts)"),
     "compute_overlap": Coefficient(0.0, 1.0, "share of the lesser units' time that hides behind the busiest unit"),
     "memory_overlap": Coefficient(0.3, 1.0, "share of the lesser of memory and computing that a pipeline hides"),
@@ -63,6 +64,7 @@ class Coefficients:
     tensor_warps: float
     issue_warps: float
     lane_scale: float
+    uneven_lanes: float
     shared_scale: float
     compute_overlap: float
     memory_overlap: float

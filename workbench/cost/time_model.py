@@ -42,9 +42,10 @@ WIDTH = 128.0
 """Threads of the block that `barrier_us` is for."""
 
 
-PACKED_LARGE = 0.9
-"""Share of multiprocessors that clusters fill: above 2 blocks they leave some of a graphics processing cluster idle. Why
-0.9: 64 clusters of 4 blocks, two blocks a multiprocessor, did not run at once on an H200 (data/records/gpu_tests.json)."""
+UNFILLED = 0.1
+"""Share of multiprocessors that clusters leave idle for every doubling above 2 blocks, as they stay within one graphics
+processing cluster. Why 0.1: 64 clusters of 4 blocks, two blocks a multiprocessor, did not run at once on an H200
+(data/records/gpu_tests.json), and clusters of 8 took longer still."""
 
 Parts = dict[str, Array]
 
@@ -57,6 +58,7 @@ def occupancy(counts: Counts, hardware: Hardware) -> Array:
     fits = counts["shared_bytes"] <= hardware.shared_bytes_per_block
     registers = np.minimum(np.ceil(counts["registers"] / 8.0) * 8.0, REGISTER_LIMIT + 1.0)
     by_registers = np.floor(hardware.registers_per_multiprocessor / (registers * counts["threads"]))
+    by_registers = np.maximum(by_registers, 1.0)  # a compiler gives a thread no more than the block can have
     by_threads = np.floor(hardware.threads_per_multiprocessor / counts["threads"])
     found = np.minimum(np.minimum(shared, by_registers), np.minimum(by_threads, hardware.blocks_per_multiprocessor))
     return np.where(fits, found, 0.0)
@@ -65,8 +67,8 @@ def occupancy(counts: Counts, hardware: Hardware) -> Array:
 def usable_multiprocessors(counts: Counts, hardware: Hardware) -> Array:
     """Return the multiprocessors that a launch with these clusters can fill."""
     cluster = counts["cluster"]
-    large = np.floor(hardware.multiprocessors * PACKED_LARGE / cluster) * cluster
-    return np.where(cluster <= 2.0, np.floor(hardware.multiprocessors / cluster) * cluster, large)
+    filled = 1.0 - UNFILLED * np.log2(np.maximum(cluster, 2.0) / 2.0)
+    return np.maximum(np.floor(hardware.multiprocessors * filled / cluster), 1.0) * cluster
 
 
 def kernel_times(counts: Counts, hardware: Hardware, coefficients: Coefficients, *, cold: bool = True) -> Parts:
@@ -169,7 +171,7 @@ def _compute(counts: Counts, hardware: Hardware, coefficients: Coefficients, res
     barriers = counts["barriers"] * counts["iterations"] + counts["last_barriers"]
     parts = {
         "tensor cores": total("tensor_flops") / (rate * busy_tensor),
-        "fp32": total("lanes") * lanes,
+        "fp32": (total("lanes") + coefficients.uneven_lanes * total("uneven_bytes")) * lanes,
         "special functions": total("special") / (hardware.special_lanes * cycles * busy_lanes),
         "shared memory": total("shared_traffic")
         * coefficients.shared_scale
