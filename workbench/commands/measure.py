@@ -254,8 +254,8 @@ class _Session:
         ceilings: Ceilings,
         text: str,
     ) -> Record:
-        nbytes, flops = compulsory_work(job.program)
-        floor_us = max(nbytes / ceilings.read_tb_s, flops / ceilings.product_tflops) * 1e-6
+        work = compulsory_work(job.program)
+        floor_us = work.floor_us(ceilings.read_tb_s, ceilings.product_tflops)
         known = table_row(instance.program.name, instance.sizes)
         row: Record = {
             "program": instance.program.name, "parameters": dict(instance.sizes), "style": instance.style.value,
@@ -263,7 +263,8 @@ class _Session:
             "ours": None, "ours_us": None, "ours_warm_us": None, "ours_spread_us": None, "peers": {}, "peers_warm": {},
             "best_peer": None, "best_peer_us": None, "ratio": None, "floor_us": floor_us,
             "target_us": known.target_us if known else None, "relative_error": None, "correct": False, "refused": {},
-            "references": {}, "bytes": nbytes, "flops": flops, "ceilings": ceilings.to_json(),
+            "references": {}, "bytes": work.bytes, "flops": work.flops, "product_flops": work.product_flops,
+            "ceilings": ceilings.to_json(),
             "program_hash": job.program.hash, "kernels_hash": text, "device": self._device, "gpu": self._gpu,
             "workbench": __version__, "seed": job.seed, "peers_asked": list(job.peers),
             "rounding_error": prepared.rounding_error if prepared else None,

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from workbench.codegen.cuda.emitted import KernelLaunch
 from workbench.core.layouts import Strides
 from workbench.device.array_kinds import ArrayKind
 from workbench.device.executable import Executable
+from workbench.errors import LaunchError
 
 Launch = Callable[[], Sequence[Any]]
 """Enqueues one run and returns the arrays that hold the outputs once it is done."""
@@ -113,7 +115,17 @@ class TimingReport:
 
 
 def contender_of(executable: Executable, name: str = "ours") -> Contender:
-    """Return a compiled program as a contender; it writes the outputs it is given."""
+    """Return a compiled program as a contender; it writes the outputs it is given.
+
+    Raises: LaunchError when its first kernel would start before the run ahead of it has ended: runs of a graph would then
+    overlap, and what is told would be the time between them, not that of one.
+    """
+    first = executable.program.steps[0] if executable.program.steps else None
+    if isinstance(first, KernelLaunch) and first.kernel.schedule.programmatic:
+        raise LaunchError(
+            f"{first.kernel.name}, the first kernel of {name}, is launched before what is ahead of it has ended; leave "
+            "`programmatic` of its schedule to None to have it timed"
+        )
 
     def prepare(inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> Launch:
         go = executable.prepare(*inputs, out=list(outputs), stream=stream)

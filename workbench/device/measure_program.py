@@ -27,9 +27,9 @@ from workbench.device.peers import find_peers, product_parts
 from workbench.device.timing import DEFAULT_TIMING, TimingOptions, time_contenders
 from workbench.device.timing_gpu import CupyGpu
 from workbench.device.traps import HardwareLimit
-from workbench.domains.work import Work
 from workbench.errors import EmitError, KernelCompileError, LaunchError, UsageError
 from workbench.interpret.rounded import evaluate_rounded
+from workbench.ops.spec import OpKind
 from workbench.ugraph.expand import expand_composites
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import OpNode
@@ -109,27 +109,45 @@ def source_hash(candidates: Sequence[Candidate], device: str) -> str:
     return content_hash(*parts)
 
 
-def compulsory_work(program: KernelGraph) -> tuple[int, int]:
-    """Return the bytes that a program must move, each used input and each output once, and its operations."""
+@dataclass(frozen=True, slots=True)
+class ProgramWork:
+    """What a program cannot do without: bytes, each used input read and each output written once; operations.
+
+    Attributes: flops: of all operators as written; product_flops: of its products, which tensor cores do.
+    """
+
+    bytes: int
+    flops: int
+    product_flops: int
+
+    def floor_us(self, read_tb_s: float, product_tflops: float) -> float:
+        """Return microseconds at two ceilings; what other units do meanwhile, and the launch, are left out."""
+        return max(self.bytes / read_tb_s, self.product_flops / product_tflops) * 1e-6
+
+
+def compulsory_work(program: KernelGraph) -> ProgramWork:
+    """Return the work of a program of predefined operators. Raises: UsageError for one with graph-defined kernels."""
     used = {name for node in program.nodes for name in node.operands} | set(program.output_names)
     nbytes = sum(tensor.nbytes for tensor in program.inputs if tensor.name in used)
     nbytes += sum(program.tensor(name).nbytes for name in dict.fromkeys(program.output_names))
-    work = Work()
+    flops = products = 0
     for node in program.nodes:
         if not isinstance(node, OpNode):
             raise UsageError(
                 f"{program.name} has a graph-defined kernel; count the work of the program it was made from"
             )
         shapes = tuple(program.tensor(name).shape for name in node.operands)
-        work = work + node.spec.work(shapes, node.attribute_map)
-    return nbytes, work.flops
+        work = node.spec.work(shapes, node.attribute_map).flops
+        flops += work
+        products += work if node.spec.kind is OpKind.CONTRACTION else 0
+    return ProgramWork(nbytes, flops, products)
 
 
 def hardware_limit(program: KernelGraph, gpu: Hardware) -> HardwareLimit:
     """Return what no kernel can undercut: the data sheet's peaks of the memory and of the fastest unit of any type."""
-    nbytes, flops = compulsory_work(program)
+    work = compulsory_work(program)
     rate = max(*gpu.tensor_tflops.values(), gpu.fp32_tflops)
-    return HardwareLimit(nbytes, flops, gpu.memory_tb_s * 1e12, rate * 1e12)
+    return HardwareLimit(work.bytes, work.product_flops, gpu.memory_tb_s * 1e12, rate * 1e12)
 
 
 def prepare_job(job: MeasureJob) -> PreparedJob:
@@ -198,10 +216,10 @@ def measure_prepared(prepared: PreparedJob, limits_of: str | None = None) -> Mea
         try:
             executable = build(candidate, job.device)
             executable.load()
+            contenders.append(contender_of(executable, candidate.label))
         except (EmitError, KernelCompileError, LaunchError) as error:
             refused.append(Refusal(candidate.label, "", str(error)))
             continue
-        contenders.append(contender_of(executable, candidate.label))
         needs[candidate.label] = kernel_needs(executable)
     peers = find_peers(program, device=job.device, names=job.peers, tolerance=_peer_tolerance(prepared))
     limit = None if limits_of is None else hardware_limit(program, hardware(limits_of))
