@@ -15,6 +15,8 @@ from workbench.display import register_loader as _register_loader
 
 if TYPE_CHECKING:
     from workbench import programs as programs
+    from workbench import records as records
+    from workbench import views as views
     from workbench.core.dtypes import DType as DType
     from workbench.core.tensors import DeviceTensor as DeviceTensor
     from workbench.core.tensors import RegisterTensor as RegisterTensor
@@ -123,7 +125,7 @@ _PLACES = {
 _PROMISED = ("superoptimize",)
 """Public names that are fixed but not built in this version; building one moves it to `_PLACES`."""
 
-_MODULES = ("errors", "programs", "units")
+_MODULES = ("errors", "programs", "records", "units", "views")
 """Modules that are public under their own name."""
 
 __all__ = ["OPERATORS", "__version__", *sorted({*_PLACES, *_MODULES})]
