@@ -65,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how grids and loops are chosen: one choice a block graph (default), or the paper's independent maps",
     )  # fmt: skip
     parser.add_argument("--chains", choices=["needed", "all"], default="needed", help="which chains of kernels count")
-    parser.add_argument("--pruners", metavar="A,B", help="what prunes the prefix engine, by name; none: nothing does")
+    parser.add_argument(
+        "--pruners", metavar="A,B", help="what prunes, by name (the prefix engine, unless --engine says otherwise)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the random tests (default 0)")
     parser.add_argument("--workers", type=int, metavar="N", help="search in so many processes (default: in this one)")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write every event to this file, for replay")
@@ -127,7 +129,9 @@ def run(call: Call) -> Answer:
     if not found.structures and not interrupted:
         miss, words = _nearest_miss(program, space, found, call)
         values["nearest_miss"] = miss
-        lines.append(f"nothing found; {'the program is out of the space' if found.outside else 'nearest miss'}: {words}")
+        lines.append(
+            f"nothing found; {'the program is out of the space' if found.outside else 'nearest miss'}: {words}"
+        )
     values["seconds"] = time.perf_counter() - start
     values["peak_mb"] = _peak_mb()
     return Answer("\n".join(lines), values, is_yes=bool(found.structures), interrupted=interrupted)
@@ -139,7 +143,7 @@ def _pruners(names: str | None) -> tuple[str, ...] | None:
     listed = tuple(name.strip() for name in names.split(",") if name.strip())
     if not listed:
         raise UsageError("--pruners names none; write --pruners none for a search that prunes nothing")
-    return () if listed == ("none",) else listed
+    return listed
 
 
 def _recorder(arguments: argparse.Namespace, subject: Subject) -> Recorder:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from workbench.errors import UsageError
 from workbench.search.driver import drive
@@ -22,6 +22,9 @@ from workbench.search.verdicts import Verifier
 from workbench.search.work import Work
 from workbench.ugraph.kernel_graph import KernelGraph
 
+if TYPE_CHECKING:
+    from workbench.search.pruners.rule import Pruner
+
 Engine = Literal["values", "prefix"]
 
 
@@ -30,7 +33,7 @@ def search(
     *,
     space: Space | None = None,
     engine: Engine | None = None,
-    pruners: Sequence[object] | None = None,
+    pruners: Sequence[str | Pruner] | None = None,
     verifier: Verifier | None = None,
     seed: int = 0,
     executor: Executor | HasExecutor | int | None = None,
@@ -40,12 +43,13 @@ def search(
     """Return the events of a search for µGraphs that compute a program; nothing is searched before they are asked for.
 
     engine: "values" (values first, then graphs) or "prefix" (the paper's algorithm 1); by default "prefix" if pruners
-    are named or the space enumerates maps, else "values". pruners: of the prefix engine, names or objects. verifier:
-    asked about every structure; by default each is screened by a random test in a pair of finite fields. seed: of the
-    screening. executor: anything with the interface of `concurrent.futures.Executor`, a number of processes, or a client
-    of a cluster (Dask); by default the work is done here. The events do not depend on it. record: a file of the events,
-    which `replay` reads; when it holds an interrupted search for the same, that one's events come first and it is
-    continued (resume=False: started anew). Closing the generator, Ctrl-C and a killed process all leave such a file.
+    are named or the space enumerates maps, else "values". pruners: names or objects, by default abstract_expression,
+    axes, reducibility and demand, which the values engine cannot be without. verifier: asked about every structure; by
+    default each is screened by a random test in a pair of finite fields. seed: of the screening. executor: anything with
+    the interface of `concurrent.futures.Executor`, a number of processes, or a client of a cluster (Dask); by default
+    the work is done here. The events do not depend on it. record: a file of the events, which `replay` reads; when it
+    holds an interrupted search for the same, that one's events come first and it is continued (resume=False: started
+    anew). Closing the generator, Ctrl-C and a killed process all leave such a file.
 
     Raises: UsageError for a program with block graphs, choices that do not fit together, or a record of another search.
     """
@@ -64,7 +68,7 @@ def search(
     return drive(work, runner=runner_of(executor), journal=recorder)
 
 
-def default_engine(space: Space, pruners: Sequence[object] | None) -> Engine:
+def default_engine(space: Space, pruners: Sequence[str | Pruner] | None) -> Engine:
     """Return the engine that searches a space, if none is named."""
     return "prefix" if pruners is not None or space.mapping == "enumerate" else "values"
 
@@ -73,14 +77,14 @@ def subject_of(
     program: KernelGraph,
     space: Space,
     engine: Engine,
-    pruners: Sequence[object] | None,
+    pruners: Sequence[str | Pruner] | None,
     verifier: Verifier | None,
     seed: int,
 ) -> Subject:
     """Return what decides the events of a search, as its record names it."""
     options: dict[str, object] = {"verifier": name_of(verifier) if verifier is not None else "screening"}
     if pruners is not None:
-        options["pruners"] = [str(getattr(pruner, "name", pruner)) for pruner in pruners]
+        options["pruners"] = [pruner if isinstance(pruner, str) else pruner.name for pruner in pruners]
     return Subject(program, space, seed, engine, options)
 
 
@@ -97,18 +101,20 @@ def _work(
     engine: str,
     program: KernelGraph,
     space: Space,
-    pruners: Sequence[object] | None,
+    pruners: Sequence[str | Pruner] | None,
     verifier: Verifier | None,
     seed: int,
 ) -> Work:
     if engine == "values":
         if pruners is not None:
-            raise UsageError("pruners belong to the prefix engine; the values engine leaves out by rules of its own")
+            from workbench.search.pruners.names import pruners_of
+
+            pruners_of(pruners, engine=engine)  # refuses what this engine cannot do without, or not use
         if space.mapping != "axes":
             raise UsageError(f"mapping {space.mapping!r} belongs to the prefix engine; the values engine takes 'axes'")
         return ValueSearch(program, space, verifier, seed)
     if engine == "prefix":
         from workbench.search.prefix.engine import prefix_work
 
-        return prefix_work(program, space, cast(Any, pruners), verifier, seed)
+        return prefix_work(program, space, pruners, verifier, seed)
     raise UsageError(f"engine {engine!r}: use 'values' or 'prefix'")

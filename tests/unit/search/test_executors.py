@@ -48,6 +48,17 @@ def test_two_processes_say_the_same(workers: LocalProcesses, alone: list[str]) -
     assert len(workers.process_ids()) == 2
 
 
+def test_prefixes_say_the_same(workers: LocalProcesses, tmp_path: Path) -> None:
+    space = Space(max_block_ops=3)
+    events = lines_of(list(wb.search(PROGRAM, space=space, engine="prefix")))
+    path = tmp_path / "run.jsonl"
+    run = wb.search(PROGRAM, space=space, engine="prefix", executor=workers, record=path)
+    for _ in range(len(events) // 2):
+        next(run)
+    run.close()
+    assert lines_of(list(wb.search(PROGRAM, space=space, engine="prefix", executor=workers, record=path))) == events
+
+
 def test_one_process_says_the_same(alone: list[str]) -> None:
     assert lines_of(list(wb.search(PROGRAM, space=SPACE, executor=1))) == alone
 
