@@ -174,8 +174,9 @@ class _Session:
         for number in range(sets.count):
             inputs = sets.input_arrays(number, contender.kind, contender.layouts)
             runs.append(contender.prepare(inputs, sets.output_arrays(number, contender.kind), gpu.stream))
-        for _ in range(3):  # compilers and allocators settle before a capture
-            runs[0]()
+        with gpu.current():
+            for _ in range(3):  # compilers and allocators settle before a capture
+                runs[0]()
         gpu.synchronize()
         sets.poison()
         count = -(-max(sets.count, self._options.least_launches) // sets.count) * sets.count
@@ -301,7 +302,8 @@ class _Session:
                 if reason:
                     self.refused.append(Refusal(name, TOO_FAST, reason))
                     continue
-            call_s = host_seconds(entrant.runs[0])
+            with self._gpu.current():
+                call_s = host_seconds(entrant.runs[0])
             self._gpu.synchronize()
             found.append(
                 Timing(

@@ -9,7 +9,8 @@ import importlib
 import importlib.util
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,6 +77,10 @@ class TimingGpu(Protocol):
 
     def array(self, address: int, tensor: DeviceTensor, kind: ArrayKind) -> Any:
         """Return the memory at an address as an array with a tensor's shape, type and strides."""
+        ...
+
+    def current(self) -> AbstractContextManager[object]:
+        """Make the stream the one that libraries launch on, as it is during a capture."""
         ...
 
     def capture(self, action: Callable[[], Results]) -> tuple[Graph, Results]:
@@ -215,13 +220,22 @@ class CupyGpu:
         return flat.as_strided(tensor.shape, tensor.strides)
 
     # ---------------------------------------------------------------------------------------------------------- time
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the stream the one that CuPy and torch launch on."""
+        with ExitStack() as stack:
+            if self.torch is not None:
+                stack.enter_context(self.torch.cuda.stream(self._torch_stream))
+            stack.enter_context(self._stream)
+            yield
+
     def capture(self, action: Callable[[], Results]) -> tuple[Graph, Results]:
         """Return what `action` enqueues on the stream as a graph, and what it returns. Raises: LaunchError."""
         self.synchronize()
         try:
             if self.torch is not None:
                 graph = self.torch.cuda.CUDAGraph()
-                with self.torch.cuda.stream(self._torch_stream), self._stream, warnings.catch_warnings():
+                with self.current(), warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # that a graph is empty: the traps say so in their words
                     graph.capture_begin()  # `torch.cuda.graph` would also collect garbage, which takes longer than the rest
                     try:
@@ -229,7 +243,7 @@ class CupyGpu:
                     finally:
                         graph.capture_end()
                 return _TorchGraph(graph, self._torch_stream, self.torch), results
-            with self._stream:
+            with self.current():
                 self._stream.begin_capture()
                 try:
                     results = action()

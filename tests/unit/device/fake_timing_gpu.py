@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +89,9 @@ class FakeTimingGpu:
     def own_array(self, tensor: DeviceTensor) -> FakeDeviceArray:
         """What a library's allocator gives."""
         return self.array(self.allocate(tensor.nbytes), tensor, ArrayKind.TORCH)
+
+    def current(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def capture(self, action: Callable[[], Results]) -> tuple[FakeGraph, Results]:
         self.synchronize()
