@@ -32,7 +32,7 @@ class Lifetime:
     """A tensor that needs a place.
 
     Attributes: name; nbytes, of all its buffers together; first, last: the times between which it is needed, both
-    included; role.
+    included; role; alignment of its offset, where it needs more than the others (a power of two).
     """
 
     name: str
@@ -40,6 +40,7 @@ class Lifetime:
     first: int
     last: int
     role: Role = Role.INTERMEDIATE
+    alignment: int = 1
 
     def __post_init__(self) -> None:
         if self.nbytes < 0 or self.first > self.last:
@@ -139,6 +140,8 @@ def plan_memory(
         taken = max((offset + size for offset, size in zip(found, sizes, strict=True)), default=0)
         if total < 0 or taken < total:
             how, offsets, total = name, found, taken
+        if total == bound:
+            break
     if total > bound and len(lifetimes) <= exact_up_to:
         offsets, total = _Exact(lifetimes, sizes, bound, offsets, total).run()
         how = "exact"
@@ -153,8 +156,8 @@ def without_reuse(lifetimes: Sequence[Lifetime], *, alignment: int = SHARED_ALIG
     """Return the plan in which every tensor has a place of its own: the other side of the ablation."""
     offsets, total = [], 0
     for tensor in lifetimes:
-        offsets.append(total)
-        total += rounded(tensor.nbytes, alignment)
+        offsets.append(rounded(total, tensor.alignment))
+        total = offsets[-1] + rounded(tensor.nbytes, alignment)
     return MemoryPlan(
         lifetimes=tuple(lifetimes), offsets=tuple(offsets), alignment=alignment, total=total,
         lower_bound=least_bytes(lifetimes, alignment=alignment), how="without reuse",
@@ -166,15 +169,16 @@ Gap = tuple[int, int | None]
 """A free range, from its first byte to the one after its last; None: no end."""
 
 
-def _gaps(taken: Sequence[tuple[int, int]]) -> list[Gap]:
-    """Return the free ranges between ranges that are taken; the last one has no end."""
+def _gaps(taken: Sequence[tuple[int, int]], alignment: int) -> list[Gap]:
+    """Return the free ranges between ranges that are taken, from their first aligned byte on; the last one has no end."""
     free: list[Gap] = []
     at = 0
     for low, high in sorted(taken):
-        if low > at:
-            free.append((at, low))
+        start = rounded(at, alignment)
+        if low > start:
+            free.append((start, low))
         at = max(at, high)
-    return [*free, (at, None)]
+    return [*free, (rounded(at, alignment), None)]
 
 
 def _in_order_of_time(
@@ -189,8 +193,8 @@ def _in_order_of_time(
             taken = [
                 (offsets[n], offsets[n] + sizes[n]) for n in placed if lifetimes[n].last >= lifetimes[number].first
             ]
-            enough = [gap for gap in _gaps(taken) if gap[1] is None or gap[1] - gap[0] >= sizes[number]]
-            offsets[number] = choose(enough)[0]
+            gaps = _gaps(taken, lifetimes[number].alignment)
+            offsets[number] = choose([gap for gap in gaps if _size(gap) >= sizes[number]])[0]
             placed.append(number)
         return offsets
 
@@ -204,7 +208,7 @@ def _size(gap: Gap) -> float:
 def _largest_first(lifetimes: Sequence[Lifetime], sizes: Sequence[int]) -> list[int]:
     offsets = [0] * len(sizes)
     placed: list[int] = []
-    for number in sorted(range(len(sizes)), key=lambda n: (-sizes[n], lifetimes[n].first)):
+    for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
         offsets[number] = _lowest(lifetimes, sizes, offsets, placed, number)
         placed.append(number)
     return offsets
@@ -215,14 +219,15 @@ def _lowest(
 ) -> int:
     """Return the lowest offset at which a tensor meets none that is placed."""
     taken = [(offsets[n], offsets[n] + sizes[n]) for n in placed if lifetimes[n].meets(lifetimes[number])]
-    return next(gap[0] for gap in _gaps(taken) if _size(gap) >= sizes[number])
+    gaps = _gaps(taken, lifetimes[number].alignment)
+    return next(gap[0] for gap in gaps if _size(gap) >= sizes[number])
 
 
 FITS: dict[str, Callable[[Sequence[Lifetime], Sequence[int]], list[int]]] = {
+    "largest first": _largest_first,
     "first fit": _in_order_of_time(lambda gaps: gaps[0]),
     "best fit": _in_order_of_time(lambda gaps: min(gaps, key=_size)),
     "worst fit": _in_order_of_time(lambda gaps: max(gaps[:-1], key=_size, default=gaps[-1])),
-    "largest first": _largest_first,
 }
 
 
@@ -241,6 +246,7 @@ class _Exact:
     ) -> None:
         times = sorted({tensor.first for tensor in lifetimes})
         self.sizes, self.bound = sizes, bound
+        self.alignments = [tensor.alignment for tensor in lifetimes]
         self.alive = [
             [number for number, time in enumerate(times) if tensor.first <= time <= tensor.last] for tensor in lifetimes
         ]
@@ -267,14 +273,14 @@ class _Exact:
         if (placed, heights) in self.seen:
             return
         self.seen.add((placed, heights))
-        tried: set[tuple[int, tuple[int, ...]]] = set()
+        tried: set[tuple[int, int, tuple[int, ...]]] = set()
         for number in self.waiting:
-            kind = (self.sizes[number], tuple(self.alive[number]))
+            kind = (self.sizes[number], self.alignments[number], tuple(self.alive[number]))
             if placed >> number & 1 or kind in tried:  # of equal tensors one is as good as the other
                 continue
             tried.add(kind)
             alive = self.alive[number]
-            offset = max(tops[time] for time in alive)
+            offset = rounded(max(tops[time] for time in alive), self.alignments[number])
             if offset < level:  # it would have come earlier
                 continue
             raised = list(tops)

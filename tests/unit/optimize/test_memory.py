@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,7 @@ def fits_within(tensors: list[Lifetime], height: int) -> bool:
         if number == len(tensors):
             return True
         tensor = tensors[number]
-        for offset in range(height - tensor.nbytes + 1):
+        for offset in range(0, height - tensor.nbytes + 1, tensor.alignment):
             if all(
                 offset + tensor.nbytes <= low or low + other.nbytes <= offset or not tensor.meets(other)
                 for other, low in placed
@@ -60,7 +61,8 @@ def check(plan: MemoryPlan) -> None:
         for other, other_low in placed[:number]:
             if tensor.meets(other):
                 assert low + tensor.nbytes <= other_low or other_low + other.nbytes <= low
-    assert plan.lower_bound <= plan.total <= plan.without_reuse
+    assert plan.lower_bound <= plan.total
+    assert plan.total <= without_reuse(plan.lifetimes, alignment=plan.alignment).total
 
 
 @settings(max_examples=200, deadline=None)
@@ -147,6 +149,19 @@ def test_offsets_are_aligned_and_roles_are_summed_without_padding() -> None:
     assert "the least possible" in plan.describe()
     apart = without_reuse(plan.lifetimes)
     assert (apart.total, apart.offsets) == (384, (0, 128, 256))
+
+
+@settings(max_examples=80, deadline=None)
+@given(tensors(6, sizes=3, times=4), st.lists(st.sampled_from([1, 1, 2, 4]), min_size=6, max_size=6))
+def test_own_alignments_are_kept_and_the_plan_stays_exact(found: list[Lifetime], alignments: list[int]) -> None:
+    found = [replace(tensor, alignment=own) for tensor, own in zip(found, alignments, strict=False)]
+    plan = plan_memory(found, alignment=1)
+    check(plan)
+    assert all(offset % tensor.alignment == 0 for tensor, offset in zip(found, plan.offsets, strict=True))
+    assert fits_within(found, plan.total)
+    assert not found or not fits_within(found, plan.total - 1)
+    apart = without_reuse(found, alignment=1)
+    assert all(offset % tensor.alignment == 0 for tensor, offset in zip(found, apart.offsets, strict=True))
 
 
 def test_limits_and_bad_lifetimes_are_refused() -> None:

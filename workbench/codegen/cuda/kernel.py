@@ -475,6 +475,7 @@ def emit_with_threads(node: GraphDefinedNode, name: str, schedule: Schedule, thr
         fast_math=fast,
         programmatic=bool(schedule.programmatic),
         releases=schedule.releases,
+        choices=schedule.choices,
     )
     return KernelSource(
         name=kernel_name, body=body, launch=launch, parameters=parameters, schedule=settled,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from workbench.codegen.cuda.c_names import CNames
+from workbench.codegen.cuda.choices import ordered, spread
 from workbench.codegen.cuda.emitted import C_TYPES
 from workbench.codegen.cuda.held_inputs import Held, choose_held
 from workbench.codegen.cuda.layouts import (
@@ -62,6 +63,7 @@ from workbench.codegen.cuda.tile_values import (
 )
 from workbench.codegen.cuda.value_paths import has_plain_views, is_aligned, is_below_maximum, lazy_values, peeled
 from workbench.codegen.cuda.walks import ProductLayout
+from workbench.core.layouts import SharedLayout
 from workbench.core.shapes import Shape
 from workbench.errors import EmitError
 from workbench.ugraph.inference import Place
@@ -147,7 +149,8 @@ class Planner:
     def __init__(self, plan: KernelPlan) -> None:
         lowered = plan.lowered
         self.lowered, self.schedule, self.names, self.result = lowered, plan.schedule, plan.names, plan
-        self.order = walk_values(tuple(saved.operand for saved in lowered.saved))
+        values = walk_values(tuple(saved.operand for saved in lowered.saved))
+        self.order = ordered(values, plan.schedule.choices.order)
         self.ready: dict[TileValue, int] = {}
         self.operands: dict[tuple[TileValue, str], SharedTile] = {}
         self.layouts: dict[TileValue, ProductLayout] = {}
@@ -169,6 +172,7 @@ class Planner:
         self.place_inputs()
         fuse_prologues(self.result)
         trim_operands(self.result)
+        self.spread_tiles()
         WalkChooser(self.result).choose()
         choose_held(self.result)
         return self.result
@@ -500,11 +504,21 @@ class Planner:
     def stage_input(self, value: Loaded, *, is_operand: bool) -> SharedTile:
         """Return the shared tile of an input, made at the first request."""
         if value not in self.result.staged:
-            tile = staged_tile(value, self.names.claim(f"{value.name}_tile"), is_operand=is_operand)
+            chosen = self.schedule.choices.layout(value.label)
+            tile = staged_tile(value, self.names.claim(f"{value.name}_tile"), is_operand=is_operand, layout=chosen)
             tile.is_looped = value.place is Place.LOOP
             self.result.staged[value] = tile
             self.result.tiles.append(tile)
         return self.result.staged[value]
+
+    def spread_tiles(self) -> None:
+        """Spread staged inputs and stored factors over the banks as the optimizer chose."""
+        choices = self.schedule.choices
+        stored = [(base, tile) for (base, _), tile in self.operands.items()]
+        for value, tile in [*self.result.staged.items(), *stored]:
+            layout = choices.layout(value.label)
+            if layout is not None:
+                spread(tile, layout)
 
     def place_inputs(self) -> None:
         """Decide which inputs that no product reads are staged: those the loop reads beside staged ones or repeatedly."""
@@ -524,10 +538,14 @@ class Planner:
                 self.result.direct.append(value)
 
 
-def staged_tile(value: Loaded, variable: str, *, is_operand: bool) -> SharedTile:
-    """Return the shared tile of an input: its rows run along the axis that is contiguous in device memory."""
+def staged_tile(
+    value: Loaded, variable: str, *, is_operand: bool, layout: SharedLayout | None = None
+) -> SharedTile:
+    """Return the shared tile of an input: its rows run as chosen, else along the axis that is contiguous in device memory."""
     strides, shape = value.tensor.strides, value.shape
     by_columns = value.rank >= 2 and strides[-2] == 1 and shape[-2] > 1 and (strides[-1] != 1 or shape[-1] == 1)
+    if layout is not None and value.rank >= 2 and min(shape[-2:]) > 1:
+        by_columns = layout.innermost == -2
     build = operand_tile if is_operand else input_tile
     return build(variable, C_TYPES[value.dtype], shape, transposed=by_columns)
 

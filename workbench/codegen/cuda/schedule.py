@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from types import MappingProxyType
 
+from workbench.codegen.cuda.choices import DEFAULT_CHOICES, Choices
 from workbench.codegen.cuda.launch_shape import MAX_CLUSTER, MAX_THREADS, WARP
 from workbench.errors import UsageError
 
@@ -55,6 +56,7 @@ class Schedule:
             the same program is ahead.
         releases: when a programmatic kernel behind this one may take free multiprocessors, where it waits for this one's
             end: "start", "end" of each block of this one, or "" only when it has ended (sm_90).
+        choices: what the optimizer's passes chose (`choices.py`).
     """
 
     threads: int | None = None
@@ -65,6 +67,7 @@ class Schedule:
     fast_math: bool | None = None
     programmatic: bool | None = None
     releases: str = ""
+    choices: Choices = DEFAULT_CHOICES
 
     def __post_init__(self) -> None:
         """Check the ranges. Raises: UsageError."""

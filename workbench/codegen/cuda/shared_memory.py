@@ -22,13 +22,17 @@ from workbench.codegen.cuda.steps import (
     StoreSink,
     leaves,
 )
-from workbench.codegen.cuda.tile_storage import SharedTile
+from workbench.codegen.cuda.tile_storage import ALIGNMENT, SharedTile
 from workbench.codegen.cuda.tile_values import Accumulated, Loaded, MaximumShift, TileValue
 from workbench.codegen.cuda.walks import FragmentWalk
 from workbench.errors import EmitError
+from workbench.optimize.memory import Lifetime, plan_memory, without_reuse
 
 MULTIPROCESSORS, RESIDENT = 132, 2
 """Of an H100 or H200 SXM; blocks beside each other on one of them that a default counts on."""
+
+WARPGROUP_ALIGNMENT = 1024
+"""Bytes over which the widest swizzle repeats, as warpgroups read it."""
 
 BYTES_IN_FLIGHT = 74 * 1024
 """Of one multiprocessor: fewer leave memory idle, more were slower (measured, docs/kernels.md)."""
@@ -154,7 +158,7 @@ def default_stages(plan: KernelPlan) -> int:
 
 
 def place(plan: KernelPlan) -> int:
-    """Place all tiles, the largest first, each at the lowest offset free over its lifetime; return the bytes taken."""
+    """Place all tiles by their lifetimes in the least memory (`optimize/memory.py`); return the bytes taken."""
     spans: dict[SharedTile, tuple[int, int]] = {}
     last = 0
     for position, access in timeline(plan):
@@ -171,24 +175,18 @@ def place(plan: KernelPlan) -> int:
         spans[tile] = (start, end)
     for tile in plan.staged.values():
         spans.setdefault(tile, (0, 0))
-    placed: list[SharedTile] = []
-    total = 0
-    for tile in sorted(spans, key=lambda tile: (-tile.nbytes, tile.variable)):
-        start, end = spans[tile]
-        taken = sorted(
-            (other.offset, other.offset + other.nbytes)
-            for other in placed
-            if other.offset is not None and spans[other][0] <= end and start <= spans[other][1]
-        )
-        offset = 0
-        for low, high in taken:
-            if offset + tile.nbytes <= low:
-                break
-            offset = max(offset, high)
+    tiles = sorted(spans, key=lambda tile: tile.variable)
+    lifetimes = [Lifetime(tile.variable, tile.nbytes, *spans[tile], alignment=alignment_of(tile)) for tile in tiles]
+    planned = (plan_memory if plan.schedule.choices.reuses_memory else without_reuse)(lifetimes, alignment=ALIGNMENT)
+    for tile, offset in zip(tiles, planned.offsets, strict=True):
         tile.offset = offset
-        placed.append(tile)
-        total = max(total, offset + tile.nbytes)
-    return total
+    return planned.total
+
+
+def alignment_of(tile: SharedTile) -> int:
+    """Return where a tile may start: one that warpgroups may read, all its buffers, where the swizzle's pattern starts."""
+    is_for_warpgroups = tile.swizzle and tile.is_looped and tile.bytes_each % WARPGROUP_ALIGNMENT == 0
+    return WARPGROUP_ALIGNMENT if is_for_warpgroups else ALIGNMENT
 
 
 # ---------------------------------------------------------------------------------------------------------- barriers
@@ -224,6 +222,8 @@ def arrival(plan: KernelPlan) -> Hashable:
 
 def derive_barriers(plan: KernelPlan) -> None:
     """Decide before which steps a block barrier stands."""
+    if not plan.schedule.choices.fewest_barriers:
+        plan.barriers |= {id(step) for section in Section for step in plan.steps[section]}
     own = {
         sink.tile
         for stage in plan.stages_of(Section.LOOP)
