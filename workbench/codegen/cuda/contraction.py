@@ -27,6 +27,9 @@ def product_lines(step: ProductStep, prologue: Prologue) -> list[str]:
     """Return the statements of a product; `prologue` writes what is done with fragments of the left operand."""
     layout = step.layout
     body: list[str] = []
+    if step.is_warpgroup:
+        body = [*(scaling_lines(step) if step.scale else []), *warpgroup_lines(step)]
+        return layout.guarded(body)
     for number, (left, right) in enumerate(step.operands):
         depth = rounded_up(step.value.pairs[number][0].shape[-1], 16) // layout.depth_step // layout.warp_depth
         body += pair_lines(step, left, right, depth, prologue)
@@ -131,7 +134,37 @@ def pair_lines(step: ProductStep, left: Operand, right: Operand, depth_steps: in
     for other in step.joined:
         lines += column_lines(other, left, other.operands[0][1])
     unroll: bool | int = True if depth_steps <= FULL_UNROLL else 4
+    if split:  # three times the work a step, and twice the fragments: registers spill where steps overlap
+        unroll = 1 if layout.accumulators >= 32 else 2
     return [*held, *loop(every_depth, lines, unroll=unroll)]
+
+
+def warpgroup_lines(step: ProductStep) -> list[str]:
+    """Return the statements of a product, and those joined to it, that warpgroups do together."""
+    layout, (left, _) = step.layout, step.operands[0]
+    depths, a_tiles = layout.depth_steps, layout.row_tiles
+    low = tile_base(layout.depth_text, depths, layout.depth_step, "low")
+    row = tile_base(layout.row_text, a_tiles, 16, "mt")
+    every_depth = f"int low = 0; low < {depths}; low++"
+    lefts = step.held_left or "lefts"
+    load_left = [left_load(step, left, matrix_row(left.value, left.tile, ()), row)]
+    load_left = loop(f"int mt = 0; mt < {a_tiles}; mt++", load_left, unroll=True) if a_tiles > 1 else load_left
+    head = [f"const int depth = {low};", f"u32 (&left)[{a_tiles}][4] = {lefts}[low];"]
+    loads = loop(every_depth, [*head, *load_left], unroll=True)
+    once = ["if (step == first) {", *indented(loads), "}"]
+    lines = once if step.held_left else [f"u32 {lefts}[{depths}][{a_tiles}][4];", *loads]
+    products, ends = list[str](), list[str]()
+    for one in (step, *step.joined):
+        right = one.operands[0][1]
+        assert right.tile is not None
+        tiles, rows = one.layout.column_tiles, "mt" if a_tiles > 1 else "0"
+        products.append(
+            f"warpgroup_mma<{tiles}>({one.variable}[{rows}], {lefts}[low][{rows}], {right.tile.variable}, {low});"
+        )
+        ends.append(f"warpgroup_end<{one.layout.accumulators}>(&{one.variable}[0][0][0]);")
+    products = loop(f"int mt = 0; mt < {a_tiles}; mt++", products, unroll=True) if a_tiles > 1 else products
+    lines += ["warpgroup_begin();", *loop(every_depth, products, unroll=True), "warpgroup_arrive();", *ends]
+    return ["{", *indented(lines), "}"]
 
 
 def column_lines(step: ProductStep, left: Operand, right: Operand) -> list[str]:

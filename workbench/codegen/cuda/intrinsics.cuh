@@ -77,6 +77,12 @@ enum class Cache { plain, read_only, streaming };
 #else
 #define WB_SM90 0
 #endif
+// 1 where the instructions of sm_90a alone, those of warpgroups, may be written.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define WB_WARPGROUP 1
+#else
+#define WB_WARPGROUP 0
+#endif
 
 namespace wb {
 // The 32-bit address of a shared-memory pointer, as PTX wants it. Not for kernels: no host definition.
@@ -460,6 +466,89 @@ template <int N> WB_DEVICE void register_to_cluster(float* own_shared, u32 rank,
   register_to_shared(own_shared, v);
 #endif
 }
+
+#if WB_WARPGROUP
+// ---------------------------------------------------------------- warpgroups (sm_90a; all: 4 consecutive warps together)
+// Order this warpgroup's registers before its next multiplications.
+WB_DEVICE void warpgroup_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Wait for all multiplications of this warpgroup.
+WB_DEVICE void warpgroup_wait() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+// Keep the compiler from using a result before the wait.
+WB_DEVICE void keep_register(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+// Where b (16 x N, row by row, rows of 32, 64 or 128 bytes, swizzled over 8 rows) lies: PTX ISA, "Matrix descriptor".
+template <int ROW_BYTES> WB_DEVICE u64 warpgroup_descriptor(const void* shared) {
+  static_assert(ROW_BYTES == 32 || ROW_BYTES == 64 || ROW_BYTES == 128, "a row is one swizzled span");
+  constexpr u64 MODE = ROW_BYTES == 128 ? 1 : ROW_BYTES == 64 ? 2 : 3, EIGHT_ROWS = 8 * ROW_BYTES;
+  return (u64)((shared_address(shared) & 0x3ffffu) >> 4) | (EIGHT_ROWS >> 4) << 16 | (EIGHT_ROWS >> 4) << 32 | MODE << 62;
+}
+// d (64 x N, float; each warp its 16 rows, as mma_m16n8k16 has them) += a (as there) b; completes by warpgroup_wait.
+template <bool IS_F16, int N> struct WarpgroupMma;
+template <> struct WarpgroupMma<true, 16> {
+  static WB_DEVICE void run(float* d, const u32* a, u64 b) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7}, "
+        "{%8,%9,%10,%11}, %12, p, 1, 1, 1;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct WarpgroupMma<false, 16> {
+  static WB_DEVICE void run(float* d, const u32* a, u64 b) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7}, "
+        "{%8,%9,%10,%11}, %12, p, 1, 1, 1;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct WarpgroupMma<true, 32> {
+  static WB_DEVICE void run(float* d, const u32* a, u64 b) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
+        "{%16,%17,%18,%19}, %20, p, 1, 1, 1;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct WarpgroupMma<false, 32> {
+  static WB_DEVICE void run(float* d, const u32* a, u64 b) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
+        "{%16,%17,%18,%19}, %20, p, 1, 1, 1;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct WarpgroupMma<true, 64> {
+  static WB_DEVICE void run(float* d, const u32* a, u64 b) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+        "{%32,%33,%34,%35}, %36, p, 1, 1, 1;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+                 "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+                 "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct WarpgroupMma<false, 64> {
+  static WB_DEVICE void run(float* d, const u32* a, u64 b) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+        "{%32,%33,%34,%35}, %36, p, 1, 1, 1;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+                 "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+                 "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+#endif
 
 #if WB_SM90
 // ---------------------------------------------------------------- mbarrier and bulk copies (sm_90; all: thread)

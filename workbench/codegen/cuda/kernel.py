@@ -60,6 +60,7 @@ from workbench.codegen.cuda.steps import ProductStep, SaveSink, Section, Step
 from workbench.codegen.cuda.tile_storage import Registers, SharedTile
 from workbench.codegen.cuda.tile_values import Loaded, TileValue
 from workbench.codegen.cuda.walks import Nest, indented, loop
+from workbench.codegen.cuda.warpgroups import choose_warpgroups, has_warpgroups
 from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor, RaggedSplit
 from workbench.errors import EmitError, LaunchShapeError
@@ -263,7 +264,8 @@ class KernelWriter:
         if plan.has_ring:
             ahead = plan.stages - 1
             number = "step - first" if plan.cluster > 1 else "step"
-            head += [f"cp_async_wait<{plan.stages - 2}>();", "block_barrier();"]
+            fence = ["shared_to_warpgroup_fence();"] if has_warpgroups(plan) else []
+            head += [f"cp_async_wait<{plan.stages - 2}>();", *fence, "block_barrier();"]
             slot = f"({number} + {ahead}) % {plan.stages}"
             head.append(f"if (step + {ahead} < last) load(step + {ahead}, {slot});")
             head.append("cp_async_commit();")
@@ -460,6 +462,7 @@ def emit_with_threads(node: GraphDefinedNode, name: str, schedule: Schedule, thr
     hold_left(plan)
     body = KernelWriter(plan, kernel_name, parameters, fast).body()
     grid = (block.grid_dims[0] * cluster, block.grid_dims[1], block.grid_dims[2])
+    choose_warpgroups(plan)
     try:
         launch = LaunchShape(
             kernel=kernel_name, grid=grid, threads=threads, cluster=(cluster, 1, 1), shared_bytes=plan.shared_bytes

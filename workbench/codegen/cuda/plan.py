@@ -64,11 +64,15 @@ from workbench.codegen.cuda.tile_values import (
 from workbench.codegen.cuda.value_paths import has_plain_views, is_aligned, is_below_maximum, lazy_values, peeled
 from workbench.codegen.cuda.walks import ProductLayout
 from workbench.core.layouts import SharedLayout
+from workbench.codegen.cuda.warpgroups import suits_warpgroups, warpgroup_layout
 from workbench.core.shapes import Shape
 from workbench.errors import EmitError
 from workbench.ugraph.inference import Place
 
 LONG_LOOP = 4
+MOST_LOGITS = 64
+"""Floats of a product that a thread holds within an iteration by choice, where it could do with fewer."""
+
 """Iterations from which adding up the warps' partial results after the loop is paid for by less to read in it."""
 
 UNBOUNDED = frozenset({"exp", "pow", "power"})
@@ -298,6 +302,10 @@ class Planner:
         is_kept = self.kept_by(value) is not None
         if section is Section.LOOP and not is_kept:
             return fragment_layout(shape, warps, whole_rows=not self.keeps_all_folds())
+        if suits_warpgroups(value, self.narrow_type(value)) and not self.works_on_left(value):
+            together = warpgroup_layout(shape, warps, split_depth=is_kept, most=most if is_kept else MOST_LOGITS)
+            if together is not None:
+                return together
         steps = self.lowered.iterations if section is Section.LOOP else 1
         whole_rows = section is Section.LOOP and self.works_on_left(value)
         return default_layout(shape, warps, steps, most=most, whole_rows=whole_rows)

@@ -153,7 +153,9 @@ def default_stages(plan: KernelPlan) -> int:
     """Return as many stages as keep `BYTES_IN_FLIGHT` on their way to each multiprocessor, all blocks together, and at least 3."""
     each = sum(tile.bytes_each for tile in plan.staged.values() if tile.is_looped)
     blocks = prod(plan.lowered.grid) * plan.cluster * plan.spread
-    share = min(RESIDENT, max(0.5, blocks / MULTIPROCESSORS))  # blocks on a multiprocessor; fewer than one take more each
+    share = min(
+        RESIDENT, max(0.5, blocks / MULTIPROCESSORS)
+    )  # blocks on a multiprocessor; fewer than one take more each
     return min(MAX_STAGES, 1 + max(2, round(BYTES_IN_FLIGHT / (share * max(each, 1)))))
 
 

@@ -155,7 +155,8 @@ class ProductStep:
     split tf32; variable: C name of the fragments; scale: C name of the powers of two, one a row, by which the left
     operand is multiplied so that it fits float16, "" if it is not; shift: C name of the binary logarithms of such numbers
     where the left operand is an exponential that takes them in its exponent; joined: products that are written with this
-    one, is_joined: written with one before; held_left: C name of the left operand's fragments where they are kept over the loop.
+    one, is_joined: written with one before; held_left: C name of the left operand's fragments where they are kept over the loop;
+    is_warpgroup: done by groups of four warps together.
     """
 
     section: Section
@@ -170,6 +171,7 @@ class ProductStep:
     joined: list[ProductStep] = field(default_factory=list)
     is_joined: bool = False
     held_left: str = ""
+    is_warpgroup: bool = False
 
     @property
     def prologues(self) -> list[Stage]:

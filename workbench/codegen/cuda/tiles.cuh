@@ -197,6 +197,40 @@ template <class T> WB_DEVICE void accumulators_to_a(u32* a, const float* d0, con
   a[3] = pack2<T>(d1[2], d1[3]);
 }
 
+// ---------------------------------------------------------------- fragments (4 consecutive warps: a warpgroup)
+// d (each warp its 16 rows, COUNT tiles of 8 columns) += a (each warp its own, as load_a has it) times rows k .. k + 15 of
+// a tile of all COUNT * 8 columns. On sm_90a the warps multiply together, reading the tile once; elsewhere each for itself.
+// Between warpgroup_begin and warpgroup_end neither d nor a may be touched.
+#if defined(WB_WARPGROUP) && WB_WARPGROUP
+WB_DEVICE void warpgroup_begin() { warpgroup_fence(); }
+template <int COUNT> WB_DEVICE void warpgroup_end(float* d) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) keep_register(d[i]);
+}
+WB_DEVICE void shared_to_warpgroup_fence() { async_proxy_fence(); }
+WB_DEVICE void warpgroup_arrive() { warpgroup_wait(); }  // all multiplications since warpgroup_begin are done
+template <int COUNT, class Tile> WB_DEVICE void warpgroup_mma(float (*d)[4], const u32* a, Tile tile, int k) {
+  static_assert(COUNT * 8 == Tile::COLS && Tile::COLS == Tile::STRIDE, "the product has the tile's columns");
+  WarpgroupMma<is_same<typename Tile::T, f16>, COUNT * 8>::run(
+      &d[0][0], a, warpgroup_descriptor<Tile::STRIDE * 2>(tile.base + k * Tile::STRIDE));
+}
+#else
+WB_DEVICE void warpgroup_begin() {}
+WB_DEVICE void warpgroup_arrive() {}
+template <int COUNT> WB_DEVICE void warpgroup_end(float*) {}
+WB_DEVICE void shared_to_warpgroup_fence() {}
+template <int COUNT, class Tile> WB_DEVICE void warpgroup_mma(float (*d)[4], const u32* a, Tile tile, int k) {
+  static_assert(COUNT * 8 == Tile::COLS && Tile::COLS == Tile::STRIDE, "the product has the tile's columns");
+#pragma unroll
+  for (int n = 0; n < COUNT; n += 2) {
+    u32 b[4];
+    load_b_pair(b, tile, k, n * 8);
+    mma<typename Tile::T>(d[n], a, b);
+    mma<typename Tile::T>(d[n + 1], a, b + 2);
+  }
+}
+#endif
+
 // Write one result d (16 x 8) to rows m .. and columns n .. (n a multiple of 8) of a tile, rounded to its type.
 template <class Tile> WB_DEVICE void store_d(Tile tile, int m, int n, const float* d) {
   typedef typename Tile::T T;

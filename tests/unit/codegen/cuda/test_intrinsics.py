@@ -18,7 +18,9 @@ from workbench.ops.registry import operators
 CASES = {case.name: case for case in intrinsic_cases()}
 FUNCTION = re.compile(r"WB_DEVICE\s+[\w:<>, ]+?[&* ]\s*(\w+)\(")
 # helpers of one side that kernels do not call
-NOT_FOR_KERNELS = {"shared_address", "round_to_f16", "round_to_bf16", "ldmatrix_host", "mma_host", "exchange_host"}
+NOT_FOR_KERNELS = {"shared_address", "round_to_f16", "round_to_bf16", "ldmatrix_host", "mma_host", "exchange_host"} | {
+    "warpgroup_fence", "warpgroup_wait", "keep_register", "warpgroup_descriptor", "run",
+}  # fmt: skip
 
 
 def package_text(name: str) -> str:

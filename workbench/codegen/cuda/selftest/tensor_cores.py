@@ -111,6 +111,29 @@ extern "C" __global__ void __launch_bounds__(32) chain(const {T}* a, const {T}* 
     for (int i = 0; i < 4; i++) d[mma_row(i) * 16 + 8 * n + mma_col(i)] = second[n][i];
 }}
 """
+# Four warps together: 64 x 32 by 32 x N, the left factor in registers, the right one in a swizzled tile.
+WARPGROUP = """
+extern "C" __global__ void __launch_bounds__(128) together(const {T}* a, const {T}* b, float* d) {{
+  WB_DYNAMIC_SHARED(memory);
+  SharedTile<{T}, 64, 32> at(memory);
+  SharedTile<{T}, 32, {N}> bt(memory + 4096);
+  global_to_shared_tile_async<128>(at, a, 32);
+  global_to_shared_tile_async<128>(bt, b, {N});
+  cp_async_commit();
+  cp_async_wait<0>();
+  shared_to_warpgroup_fence();
+  block_barrier();
+  u32 fa[2][4];
+  float acc[{N} / 8][4] = {{}};
+  for (int i = 0; i < 2; i++) load_a(fa[i], at, 16 * warp_index(), 16 * i);
+  warpgroup_begin();
+  for (int i = 0; i < 2; i++) warpgroup_mma<{N} / 8>(acc, fa[i], bt, 16 * i);
+  warpgroup_arrive();
+  warpgroup_end<{N} / 2>(&acc[0][0]);
+  for (int n = 0; n < {N} / 8; n++)
+    for (int i = 0; i < 4; i++) d[(16 * warp_index() + mma_row(i)) * {N} + 8 * n + mma_col(i)] = acc[n][i];
+}}
+"""
 # A tile of 64 x 64 a block of 4 warps, depth by 32 through three stages, ragged edges predicated.
 MATMUL = """
 extern "C" __global__ void __launch_bounds__(128) matmul(const {T}* __restrict__ a, const {T}* __restrict__ b,
@@ -243,6 +266,21 @@ def chain_case(kind: str) -> IntrinsicCase:
     )
 
 
+def warpgroup_case(kind: str, n: int) -> IntrinsicCase:
+    """A product that four warps do together; a tile of the right factor in each of the swizzles."""
+    a, exact_a = operand(f"warpgroup a {kind}", kind, (64, 32))
+    b, exact_b = operand(f"warpgroup b {kind} {n}", kind, (32, n))
+    return IntrinsicCase(
+        name=f"warpgroup {kind} {n} columns",
+        body=WARPGROUP.format(T=kind, N=n),
+        launch=LaunchShape(kernel="together", grid=(1, 1, 1), threads=128, shared_bytes=4096 + 64 * n),
+        arguments=(a, b, np.empty((64, n), np.float32)),
+        outputs=(2,),
+        expected=(exact_a @ exact_b,),
+        tolerance=2e-6,
+    )
+
+
 def matmul_case(kind: str, m: int, n: int, k: int) -> IntrinsicCase:
     """A pipelined, swizzled, predicated product. n and k: multiples of 16 bytes."""
     a, exact_a = operand(f"matmul a {kind}", kind, (m, k))
@@ -266,6 +304,7 @@ def cases() -> list[IntrinsicCase]:
         *(mma_case(kind) for kind in TYPES),
         *(fragment_case(kind) for kind in TYPES),
         *(chain_case(kind) for kind in ("f16", "bf16")),
+        *(warpgroup_case(kind, n) for kind in ("f16", "bf16") for n in (16, 32, 64)),
         matmul_case("f16", 100, 136, 200),
         matmul_case("bf16", 64, 72, 96),
         matmul_case("float", 70, 68, 100),
