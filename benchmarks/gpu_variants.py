@@ -102,7 +102,7 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
     depths = (64, 128, 256) if rows <= 8 else (64, 128)
     for height, depth, parts_ in itertools.product(row_tiles, depths, (1, 2, 4, 8, 16, 32, 64)):
         blocks = groups * -(-rows // height) * parts_
-        if not 60 <= blocks <= 2.2 * MULTIPROCESSORS or context // parts_ < depth:
+        if not 60 <= blocks <= (2.2 if rows <= 8 else 4.1) * MULTIPROCESSORS or context // parts_ < depth:
             continue
         tiles = Tiles(rows=height, columns=1, depth=depth)
         for is_cluster, threads in itertools.product((False, True), (128, 256)):
@@ -126,7 +126,8 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
                 graphs["one"] = attention_graphs._one_kernel(made, tiles, prepare)
             for (name, graph), stages in itertools.product(graphs.items(), (2, 3, 4)):
                 held = stages * 4 * depth * made["head_dim"]
-                if held > (SHARED if blocks <= MULTIPROCESSORS else SHARED // 2 - 2048) or (rows > 8 and held < 30_000):
+                beside = max(1, round(blocks / MULTIPROCESSORS))
+                if held > SHARED // beside - 2048 * (beside - 1) or (rows > 8 and held < 30_000):
                     continue
                 told = f"{name} {splits} {height} rows {depth} deep"
                 yield scheduled(row, told, graph, **choices, stages=stages)
