@@ -1,0 +1,151 @@
+"""The search as a whole: a stream of facts, complete within its limits, each decision explained."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.unit.search.searched import ATTENTION, GATED, NORM, PRODUCT, PROGRAMS, TWO, graph_of
+from workbench.errors import UsageError
+from workbench.programs.registry import get, known_good
+from workbench.search.engine import has_products, search
+from workbench.search.events import (
+    Completed,
+    Extended,
+    Finished,
+    Progress,
+    Pruned,
+    Refused,
+    Started,
+    ValueKept,
+    Verified,
+)
+from workbench.search.problem import problem_of
+from workbench.search.screen import Screening
+from workbench.search.space import Space
+from workbench.search.summary import collect
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.nodes import OpNode
+from workbench.ugraph.value import exp
+from workbench.ugraph.value import sum as sum_of
+
+
+def test_the_same_program_gives_the_same_events() -> None:
+    first, second = (list(search(NORM)) for _ in range(2))
+    assert first == second
+    assert list(search(NORM, seed=3)) == first  # the seed is of the tests only, and all pass
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_stream_adds_up(name: str) -> None:
+    events = list(search(PROGRAMS[name]))
+    kinds = Counter(type(event) for event in events)
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    assert kinds[Finished] == 1
+    assert finished.structures == kinds[Completed] == kinds[Verified] + kinds[Refused]
+    assert finished.verified == kinds[Verified]
+    assert kinds[Started] == max((event.done for event in events if isinstance(event, Progress)), default=0)
+    told = Counter[str]()
+    for event in events:
+        if isinstance(event, Pruned):
+            told[event.rule] += event.count
+    assert all(told[rule] <= count for rule, count in finished.pruned.items())
+    assert not finished.incomplete
+
+
+def test_every_event_can_be_read() -> None:
+    for event in search(ATTENTION):
+        if isinstance(event, ValueKept | Extended | Pruned | Completed | Verified | Refused | Finished):
+            assert event.describe().strip()
+        if isinstance(event, Pruned):
+            assert event.rule
+            assert event.subject().strip()
+            assert event.evidence().strip()
+
+
+def test_a_given_verifier_is_asked_about_every_structure() -> None:
+    asked: list[KernelGraph] = []
+
+    def verifier(program: KernelGraph, candidate: KernelGraph) -> Screening:
+        assert program is NORM
+        asked.append(candidate)
+        return Screening("unknown" if len(asked) % 2 else "equal", "a verdict of its own")
+
+    found = collect(search(NORM, verifier=verifier), Space())
+    assert len(asked) == len(found.structures) + len(found.refused)
+    assert {event.verdict.kind for event in found.refused} == {"unknown"}
+
+
+@pytest.mark.parametrize(
+    "name", ["rms_norm_linear", "gated_mlp", "lora", "softmax", "mqa", "gqa_decode", "gated_mlp_down"]
+)
+def test_known_good_structures_are_found(name: str) -> None:
+    found = collect(search(get(name)), Space())
+    hashes = {one.structure_hash for one in found.structures}
+    assert known_good(name)[0].structure_hash in hashes
+    assert not found.refused
+
+
+def test_limits_hold() -> None:
+    for limit in (1, 2, 4):
+        for event in search(GATED, space=Space(max_block_ops=limit, max_kernel_ops=2)):
+            if isinstance(event, Completed):
+                assert event.operators <= limit
+                assert event.kernels <= 2
+
+
+def test_a_larger_limit_finds_what_a_smaller_one_finds() -> None:
+    structures: set[str] = set()
+    for limit in (4, 5, 6, 8):
+        found = {
+            one.structure_hash for one in collect(search(NORM, space=Space(max_block_ops=limit)), Space()).structures
+        }
+        assert structures <= found
+        structures = found
+
+
+def test_predefined_kernels_stand_beside_block_graphs() -> None:
+    """exp(X) W: the product by a library after a block graph; (X W) with exp: a library before one."""
+    after = graph_of(lambda x, w: exp(x) @ w, X=(8, 32), W=(32, 16))
+    orders = {
+        tuple("library" if isinstance(node, OpNode) else "block" for node in one.graph.nodes if _counts(node))
+        for one in collect(search(after), Space()).structures
+    }
+    assert ("block", "library") in orders
+    every = Space(chains="all")
+    before = graph_of(lambda x, w: exp(x @ w), X=(8, 32), W=(32, 16))
+    orders = {
+        tuple("library" if isinstance(node, OpNode) else "block" for node in one.graph.nodes if _counts(node))
+        for one in collect(search(before, space=every), every).structures
+    }
+    assert ("library", "block") in orders
+    none = collect(search(after, space=Space(kernel_palette=())), Space()).structures
+    assert all(not isinstance(node, OpNode) or not _counts(node) for one in none for node in one.graph.nodes)
+
+
+def _counts(node: object) -> bool:
+    return not isinstance(node, OpNode) or node.op == "matmul"
+
+
+def test_several_outputs_keep_their_order() -> None:
+    for one in collect(search(TWO), Space()).structures:
+        assert [tensor.shape for tensor in one.graph.outputs] == [(8, 16), (8, 32)]
+
+
+def test_a_program_of_sums_needs_no_library() -> None:
+    assert not has_products(problem_of(graph_of(lambda x: sum_of(exp(x)), X=(8, 16))))
+    assert has_products(problem_of(PRODUCT))
+
+
+def test_a_search_starts_from_operators_only() -> None:
+    with pytest.raises(UsageError, match="predefined operators only"):
+        list(search(known_good("softmax")[0]))
+
+
+def test_nothing_is_found_where_nothing_fits() -> None:
+    found = collect(search(ATTENTION, space=Space(max_block_ops=1, max_kernel_ops=1)), Space())
+    assert not found.structures
+    assert found.finished is not None
+    assert found.finished.pruned

@@ -1,0 +1,47 @@
+"""The declared space."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workbench.errors import UnknownNameError, UsageError
+from workbench.search.space import TABLE_1, Space, known_operators
+
+
+def test_the_default_is_the_design_s() -> None:
+    space = Space()
+    assert (space.max_kernel_ops, space.max_block_ops, space.max_block_graphs, space.mapping) == (5, 11, 2, "axes")
+    assert space.palette == TABLE_1
+    assert not space.free_scale
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"max_block_graphs": 3}, "max_block_graphs 3: use 0, 1 or 2"),
+        ({"max_block_ops": 0}, "at least 1"),
+        ({"max_kernel_ops": 0}, "at least 1"),
+        ({"mapping": "all"}, "use 'axes' or 'enumerate'"),
+        ({"kernel_palette": ("exp",)}, "the search offers matmul at the kernel level"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Space(**given)  # type: ignore[arg-type]
+
+
+def test_an_unknown_operator_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="convolve"):
+        Space(palette=("convolve",))
+
+
+def test_it_says_what_it_is() -> None:
+    text = Space(outer_products=True).describe()
+    assert "11 operators" in text
+    assert "outer_products" in text
+    plain = json.loads(json.dumps(Space().to_json()))
+    assert plain["max_block_ops"] == 11
+    assert plain["palette"] == list(TABLE_1)
+    assert set(TABLE_1) <= set(known_operators())
