@@ -171,7 +171,9 @@ class _Reader:
                 axes = [axis for dim, extent in wide if extent > 1 for name in dim for axis in self._parts(name, None)]
                 self.terms[result] = expr.symbol(f"in{self._inputs}", axes)
                 self._inputs += 1
-            case InputIterator() | OutputSaver():
+            case InputIterator():
+                self.terms[result] = self._as_seen(step.operands[0], step, self.analysis.operands[step.path, 0])
+            case OutputSaver():
                 self.terms[result] = self.terms[step.operands[0]]
             case Accumulator():
                 self.terms[result] = self._accumulated(node, step)

@@ -13,7 +13,7 @@ from itertools import combinations
 
 from workbench.errors import NotApplicableError
 from workbench.ops.attributes import fraction
-from workbench.ops.spec import OpKind
+from workbench.ops.spec import AttributeValue, OpKind
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.builder import BlockBuilder
 from workbench.ugraph.dataflow import Path
@@ -107,6 +107,16 @@ class Mutator(Rewriter):
             raise NotApplicableError(f"{value.name} was not made by an operator")
         return found
 
+    def apply(self, builder: LevelBuilder, op: str, *operands: Value, **attributes: AttributeValue) -> Value:
+        """Add an operator that the original does not have."""
+        return builder.apply(op, *operands, name=self.names("wrong"), **attributes)
+
+    def accumulate(self, builder: LevelBuilder, operand: Value, kind: AccumulatorKind) -> Value:
+        """Add an accumulator that the original does not have. Raises: NotApplicableError outside a block graph."""
+        if not isinstance(builder, BlockBuilder):
+            raise NotApplicableError("only a block graph accumulates")
+        return builder.accumulate(operand, kind, name=self.names("wrong"))
+
     def operator(self, builder: LevelBuilder, node: OpNode, operands: list[Value], path: Path) -> list[Value]:
         """Add an operator, or what stands in its place."""
         if path == self.path:
@@ -154,7 +164,7 @@ def _changes(node: OpNode | Accumulator, operands: list[_Operand]) -> Iterator[t
         yield f"{told} of {words[0]}", _reduce(node, instead)
     if node.op == "sum" and operands[0].function:
         told = f"took {operands[0].function} after the sum instead of before: {words[0]}"
-        yield told, _after(lambda builder, x: builder.apply("sum", x, **node.attribute_map))
+        yield told, _sum_after(node)
     if node.op in ("rms", "rms_norm", "l2_norm", "layer_norm") and node.attribute_map.get("eps"):
         yield f"forgot eps in {node.op} of {words[0]}", _without_eps(node)
 
@@ -171,7 +181,7 @@ def _accumulator_changes(node: Accumulator, operand: _Operand) -> Iterator[tuple
         yield f"forgot 1/n in the root mean square of {operand.words}", _root_of_squares(node)
     if node.kind in _SUMS and operand.function:
         told = f"took {operand.function} after the sum instead of before: {operand.words}"
-        yield told, _after(lambda builder, x: _block(builder).accumulate(x, node.kind))
+        yield told, _sum_after(node)
 
 
 def _factor(node: OpNode) -> str:
@@ -185,40 +195,46 @@ def _keep(position: int) -> Change:
 
 def _apply(node: OpNode, order: tuple[int, ...]) -> Change:
     def change(builder: LevelBuilder, operands: list[Value], mutator: Mutator) -> Value:
-        return builder.apply(node.op, *(operands[position] for position in order), **node.attribute_map)
+        return mutator.apply(builder, node.op, *(operands[position] for position in order), **node.attribute_map)
 
     return change
 
 
 def _reduce(node: OpNode, op: str) -> Change:
-    return lambda builder, operands, mutator: builder.apply(op, operands[0], **node.attribute_map)
+    return lambda builder, operands, mutator: mutator.apply(builder, op, operands[0], **node.attribute_map)
 
 
 def _without_eps(node: OpNode) -> Change:
     attributes = {**node.attribute_map, "eps": 0}
-    return lambda builder, operands, mutator: builder.apply(node.op, *operands, **attributes)
+    return lambda builder, operands, mutator: mutator.apply(builder, node.op, *operands, **attributes)
 
 
 def _accumulate(kind: AccumulatorKind) -> Change:
-    return lambda builder, operands, mutator: _block(builder).accumulate(operands[0], kind)
+    return lambda builder, operands, mutator: mutator.accumulate(builder, operands[0], kind)
 
 
 def _root_of_squares(node: Accumulator) -> Change:
     def change(builder: LevelBuilder, operands: list[Value], mutator: Mutator) -> Value:
-        total = _block(builder).accumulate(builder.apply("square", operands[0]), AccumulatorKind.SUM_DIM)
-        return builder.apply("sqrt", total + node.eps if node.eps else total)
+        squares = mutator.apply(builder, "square", operands[0])
+        total = mutator.accumulate(builder, squares, AccumulatorKind.SUM_DIM)
+        if node.eps:
+            total = mutator.apply(builder, "add", total, mutator.apply(builder, "constant", value=node.eps))
+        return mutator.apply(builder, "sqrt", total)
 
     return change
 
 
-def _after(fold: Callable[[LevelBuilder, Value], Value]) -> Change:
+def _sum_after(node: OpNode | Accumulator) -> Change:
     """Sum first what an elementwise operator is then applied to: sum(f(x)) -> f(sum(x))."""
 
     def change(builder: LevelBuilder, operands: list[Value], mutator: Mutator) -> Value:
-        node, inner = mutator.maker(operands[0])
-        if not isinstance(node, OpNode) or node.spec.kind is not OpKind.ELEMENTWISE or len(inner) != 1:
-            raise NotApplicableError("what is summed is no elementwise operator of one operand")
-        return builder.apply(node.op, fold(builder, inner[0]), **node.attribute_map)
+        function, inner = mutator.maker(operands[0])
+        assert isinstance(function, OpNode)
+        if isinstance(node, Accumulator):
+            total = mutator.accumulate(builder, inner[0], node.kind)
+        else:
+            total = mutator.apply(builder, node.op, inner[0], **node.attribute_map)
+        return mutator.apply(builder, function.op, total, **function.attribute_map)
 
     return change
 
@@ -228,25 +244,14 @@ def _merge(op: str) -> Change:
 
     def change(builder: LevelBuilder, operands: list[Value], mutator: Mutator) -> Value:
         (left, x), (right, y) = (mutator.maker(operand) for operand in operands)
-        inner = builder.apply(op, x[0], y[0])
-        if (
-            isinstance(left, Accumulator)
-            and isinstance(right, Accumulator)
-            and left.kind in _SUMS
-            and right.kind in _SUMS
-        ):
-            return _block(builder).accumulate(inner, left.kind)
-        if isinstance(left, OpNode) and isinstance(right, OpNode) and (left.op, right.op) == ("sum", "sum"):
-            return builder.apply("sum", inner, **left.attribute_map)
-        raise NotApplicableError("the operands are not two sums")
+        inner = mutator.apply(builder, op, x[0], y[0])
+        if isinstance(left, Accumulator) and isinstance(right, Accumulator):
+            return mutator.accumulate(builder, inner, left.kind)
+        if isinstance(left, OpNode) and isinstance(right, OpNode):
+            return mutator.apply(builder, left.op, inner, **left.attribute_map)
+        raise NotApplicableError("a sum over a tile and one over iterations cannot be merged")
 
     return change
-
-
-def _block(builder: LevelBuilder) -> BlockBuilder:
-    if not isinstance(builder, BlockBuilder):
-        raise NotApplicableError("only a block graph accumulates")
-    return builder
 
 
 # -------------------------------------------------------------------------------------------------------------- nodes

@@ -1,0 +1,194 @@
+"""`workbench search`: what it answers, records, continues, and says when nothing is found."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from tests.unit.commands.calling import answer, ask, complaint
+from workbench.ugraph.text import parse_kernel_graph
+
+SIZES = ("--set", "batch=4", "hidden=24", "out=10")
+KEYS = {"space", "states", "pruned", "candidates", "verified", "structures", "known_good", "seconds", "peak_mb"}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_what_is_answered(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    values = answer(capsys, "search", "rms_norm_linear", *SIZES)
+    assert set(values) >= KEYS
+    assert values["known_good"] is True
+    assert values["verified"] == len(values["structures"]) > 5
+    assert all(set(one) >= {"structure_hash", "text", "operators"} for one in values["structures"])
+    assert isinstance(values["pruned"], dict)
+    assert (values["record"], values["interrupted"], values["engine"]) == (None, False, "values")
+    graphs = [parse_kernel_graph(one["text"]) for one in values["structures"]]
+    assert [graph.structure_hash for graph in graphs] == [one["structure_hash"] for one in values["structures"]]
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = ask(capsys, "search", "softmax", "--max-block-ops", "4")
+    assert (code, err) == (0, "")
+    assert "a structure known to be good is among them" in out
+    assert "structure 0: " in out
+
+
+def test_workers_and_the_other_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    alone = answer(capsys, "search", "softmax", "--max-block-ops", "3")
+    together = answer(capsys, "search", "softmax", "--max-block-ops", "3", "--workers", "2")
+    assert {name: value for name, value in alone.items() if name not in ("seconds", "peak_mb")} == {
+        name: value for name, value in together.items() if name not in ("seconds", "peak_mb")
+    }
+    prefixes = answer(capsys, "search", "softmax", "--max-block-ops", "3", "--pruners", "abstract_expression,demand")
+    assert prefixes["engine"] == "prefix"
+    assert set(prefixes["pruned"]) >= {"abstract_expression", "demand"}
+    found = [{one["structure_hash"] for one in values["structures"]} for values in (alone, prefixes)]
+    assert found[0] <= found[1]
+
+
+def test_nothing_found_says_what_came_closest(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = ("--max-block-ops", "1", "--max-kernel-ops", "1", "--max-block-graphs", "1")
+    values = answer(capsys, "search", "rms_norm_linear", *SIZES, *limits, code=1)
+    assert values["structures"] == []
+    assert values["pruned"]
+    miss = values["nearest_miss"]
+    assert miss["expression"] == "X / √(1 / 1000000 + Σ_b[X·X] / 24)"
+    assert (miss["operators"], miss["distance"], miss["output"]) == (1, 1, 0)
+    assert miss["missing"] == "multiply by G·W, then sum over b"
+    assert miss["goal"] == "Σ_b[⟦X / √(1 / 1000000 + Σ_b[X·X] / 24)⟧·G·W]"
+    assert miss["found_with_operators"] == 3
+    code, out, _ = ask(capsys, "search", "rms_norm_linear", *SIZES, *limits)
+    assert code == 1
+    assert "nothing found; nearest miss: X / √(" in out
+    assert "left out: " in out
+
+
+def test_records_are_replayed_continued_and_replaced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    first = answer(capsys, "search", "softmax", "--record", path)
+    whole = path.read_bytes()
+    assert first["record"] == str(path)
+    told = answer(capsys, "replay", path)
+    shared = set(told) & set(first) - {"seconds"}
+    assert {name: told[name] for name in shared} == {name: first[name] for name in shared}
+    assert shared >= KEYS - {"seconds", "peak_mb"}
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: len(lines) // 2]))
+    part = answer(capsys, "replay", path)
+    assert (part["finished"], part["candidates"]) == (False, None)
+    again = answer(capsys, "search", "softmax", "--record", path)  # goes on without being told to
+    assert again["structures"] == first["structures"]
+    assert [line for line in path.read_bytes().splitlines() if b"seconds" not in line and b"elapsed" not in line] == [
+        line for line in whole.splitlines() if b"seconds" not in line and b"elapsed" not in line
+    ]
+    answer(capsys, "search", "softmax", "--record", path, "--resume")
+    answer(capsys, "search", "softmax", "--record", path, "--max-block-ops", "4")  # another search replaces a record
+    assert answer(capsys, "replay", path)["space"]["max_block_ops"] == 4
+    assert "holds another search" in complaint(capsys, "search", "softmax", "--record", path, "--resume")
+    other = tmp_path / "notes.txt"
+    other.write_text("keep me\n")
+    assert "it is left as it is" in complaint(capsys, "search", "softmax", "--record", other)
+    assert other.read_text() == "keep me\n"
+
+
+def test_files_and_functions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    graph = wb.programs.get("softmax")
+    wb_file = tmp_path / "graph.json"
+    wb_file.write_text(wb.dumps(graph))
+    by_file = answer(capsys, "search", wb_file, "--max-block-ops", "3")
+    assert by_file["known_good"] is None
+    assert by_file["verified"] > 0
+    module = tmp_path / "mine.py"
+    module.write_text(
+        "import workbench as wb\n@wb.program\ndef f(X: 'b h', W: 'h d'):\n    return wb.exp(X) @ W\n"
+        "def g(X, W):\n    return wb.exp(X) @ W\n"
+    )
+    one = answer(capsys, "search", f"{module}:f", "--set", "b=4", "h=6", "d=5")
+    two = answer(capsys, "search", f"{module}:g", "--set", "X=4x6", "W=6x5")
+    assert [s["structure_hash"] for s in one["structures"]] == [s["structure_hash"] for s in two["structures"]] != []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (["--workers", "0"], "at least 1"),
+        (["--max-block-ops", "0"], "must be at least 1"),
+        (["--pruners", "nonsense"], "unknown pruner 'nonsense'"),
+        (["--pruners", ","], "names none"),
+        (["--engine", "values", "--mapping", "enumerate"], "belongs to the prefix engine"),
+        (["--engine", "magic"], "invalid choice"),
+    ],
+)
+def test_mistakes(capsys: pytest.CaptureFixture[str], tokens: list[str], message: str) -> None:
+    assert message in complaint(capsys, "search", "softmax", *tokens)
+
+
+def test_a_record_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file" in complaint(capsys, "search", "softmax", "--record", tmp_path / "file" / "run.jsonl")
+    assert "directory" in complaint(capsys, "search", "softmax", "--record", tmp_path)
+
+
+SLOW = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+import workbench.commands.search as command
+from workbench.search.verdicts import Screening
+def slow(program, candidate, *, shapes, seed):
+    print("asked", file=sys.stderr, flush=True)
+    time.sleep(0.05)
+    return Screening("equal", "after a while")
+command.verify = slow
+from workbench.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def slow_search(*tokens: str, stop_after: int = 0) -> tuple[int, str, list[str]]:
+    """Run a slow search in a process of its own; return exit code, standard output and lines of standard error."""
+    command = [sys.executable, "-c", SLOW, "search", "lora", "--certify", "--json", *tokens]
+    command += ["--max-block-ops", "6", "--set", "batch=4", "hidden=12", "out=10", "rank=3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if stop_after and lines.count("asked\n") == stop_after:
+                process.send_signal(signal.SIGINT)
+                stop_after = 0
+                time.sleep(0.01)
+        assert process.stdout is not None
+        out = process.stdout.read()
+    return process.returncode, out, lines
+
+
+@pytest.mark.parametrize("with_record", [True, False])
+def test_ctrl_c_keeps_what_was_found_and_is_continued(tmp_path: Path, with_record: bool) -> None:
+    record = ("--record", str(tmp_path / "run.jsonl")) if with_record else ()
+    code, out, lines = slow_search(*record, stop_after=5)
+    assert code == 130
+    values = json.loads(out)
+    assert values["interrupted"] is True
+    assert 3 <= len(values["structures"]) <= 5
+    assert Path(values["record"]).exists()
+    assert lines[-1].startswith("workbench: interrupted; what was found is in ")
+    assert lines[-1].endswith(f"the same command{'' if with_record else ' with --resume'} continues\n")
+    code, out, lines = slow_search(*record, *(() if with_record else ("--resume",)))
+    assert code == 0
+    rest = lines.count("asked\n")
+    assert json.loads(out)["interrupted"] is False
+    code, whole, lines = slow_search()
+    assert 0 < rest <= lines.count("asked\n") - 3
+    first, second = json.loads(out), json.loads(whole)
+    assert all(first[name] == second[name] for name in set(second) - {"seconds", "peak_mb", "record"})
