@@ -48,16 +48,16 @@ def test_known_good_of_mirages_formulas(name: str, host_cache: Path) -> None:
     check_known_good(name, "mirage", host_cache)
 
 
-def check_known_good(name: str, style: str, host_cache: Path) -> None:
+def check_known_good(name: str, style: str, host_cache: Path, dtype: str = "float16") -> None:
     scale = 0.1 if name == "moe_expert" else 0.3  # its exp goes to device memory as float16
-    for graph in programs.known_good(name, style, "float16", **SIZES[name]):
+    for graph in programs.known_good(name, style, dtype, **SIZES[name]):
         check_graph(graph, host_cache, inputs=hard_inputs(graph, scale=scale))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("name", ["rms_norm_linear", "gqa", "lora"])
+@pytest.mark.parametrize("name", sorted(SIZES))
 def test_other_types(name: str, dtype: str, host_cache: Path) -> None:
-    check_graph(programs.known_good(name, "standard", dtype, **SIZES[name])[0], host_cache)
+    check_known_good(name, "standard", host_cache, dtype)
 
 
 @pytest.mark.parametrize("batch", [1, 64])

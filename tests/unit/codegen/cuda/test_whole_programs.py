@@ -19,8 +19,8 @@ from workbench.device.check_worker import CheckJob
 from workbench.errors import EmitError, HostRunError, NotApplicableError, ShapeError
 from workbench.ugraph.reinstantiate import reduction
 
-FEW, MANY = 18, 90
-"""Random graphs of the ordinary run (every accumulator twice), and of the thorough one."""
+MANY = 90
+"""Random graphs of the thorough run, with both kinds of inputs; test_random_graphs.py has those of the ordinary one."""
 
 
 @pytest.mark.parametrize("case", unfused_cases(), ids=lambda case: case.label)
@@ -42,9 +42,8 @@ def test_random_graphs_are_reproducible() -> None:
     assert random_graph(recipe, 1).graph != random_graph(recipe).graph
 
 
-@pytest.mark.parametrize(
-    "number", [*range(FEW), *(pytest.param(number, marks=pytest.mark.slow) for number in range(FEW, MANY, 5))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(0, MANY, 5))
 def test_a_random_graph_is_right_or_refused(number: int) -> None:
     made = random_graph(recipes(MANY)[number])
     try:
