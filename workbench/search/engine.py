@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import cast
 
-from workbench.domains import abstract_print
-from workbench.domains.abstract_normal_form import Value
-from workbench.domains.abstract_readback import Readback
 from workbench.errors import MemoryLimitError, NotApplicableError
 from workbench.search.canonical import Canonical
 from workbench.search.chains import is_proper, why_not
@@ -45,6 +42,7 @@ from workbench.search.schedules import first_instance
 from workbench.search.screen import Screen
 from workbench.search.space import Space
 from workbench.search.summary import OUT
+from workbench.search.value_text import ValueText
 from workbench.search.verdicts import VerdictLike, Verifier
 from workbench.search.work import Known, Outcome, Unit
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -164,7 +162,7 @@ class Outside:
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         """Yield the reasons."""
         for reason in self.why:
-            yield Pruned("the program", OUT, _reason("the program"), _reason(reason))
+            yield Pruned("the program", OUT, Said("the program"), Said(reason))
         return Outcome(pruned={OUT: len(self.why)})
 
 
@@ -245,7 +243,7 @@ class _Group:
         for plan in self.unit.plans:
             if depths is not None and is_hopeless(plan, self.space, depths.__getitem__):
                 self.pruned["nested folds"] += 1
-                yield Pruned(plan.describe(), "nested folds", _reason("the whole plan"), _reason(_NESTED))
+                yield Pruned(plan.describe(), "nested folds", Said("the whole plan"), Said(_NESTED))
             else:
                 plans.append(plan)
         done = len(self.unit.plans) - len(plans)
@@ -322,7 +320,7 @@ class _Group:
         )
         for node in graph.kept:
             yield ValueKept(
-                name, node, graph.places[node].name, graph.least[node], _text(expressions, graph.values[node])
+                name, node, graph.places[node].name, graph.least[node], ValueText(expressions, graph.values[node])
             )
             for edge in graph.edges[node]:
                 label = str(edge.operator or edge.kind)
@@ -332,8 +330,8 @@ class _Group:
             yield Pruned(
                 name,
                 "demand",
-                _text(expressions, left.value),
-                _reason(
+                ValueText(expressions, left.value),
+                Said(
                     f"it takes at least {left.least} operators, {left.above} stand over it, {expressions.limit} are allowed"
                 ),
             )
@@ -345,8 +343,8 @@ class _Group:
             yield Pruned(
                 name,
                 "unreachable",
-                _reason(f"{len(unreachable)} values at places where nothing makes them within the limit"),
-                _reason("no choice of operators leads from inputs to them and from them to the outputs"),
+                Said(f"{len(unreachable)} values at places where nothing makes them within the limit"),
+                Said("no choice of operators leads from inputs to them and from them to the outputs"),
                 len(unreachable),
             )
         enumeration = Enumeration(graph)
@@ -368,7 +366,7 @@ class _Group:
 
     def _left_out(self, plan: str, rule: str, sketch: Sketch, evidence: str) -> Pruned:
         self.pruned[rule] += 1
-        return Pruned(plan, rule, lambda: describe_sketch(sketch), _reason(evidence))
+        return Pruned(plan, rule, lambda: describe_sketch(sketch), Said(evidence))
 
 
 def has_products(problem: Problem) -> bool:
@@ -388,23 +386,3 @@ def describe_sketch(sketch: Sketch) -> str:
         axis = f" over {edge.axis}" if edge.axis else ""
         words.append(f"v{node} = {kind}{edge.operator}({', '.join(f'v{o}' for o in edge.operands)}){axis}")
     return f"{graph.plan.describe()}: {'; '.join(words)}"
-
-
-def _text(expressions: Expressions, value: Value) -> _Lazy:
-    return _Lazy(expressions, value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Lazy:
-    """The text of an expression, written when asked for."""
-
-    expressions: Expressions
-    value: Value
-
-    def __call__(self) -> str:
-        term = Readback(self.expressions.algebra).term(self.value)
-        return abstract_print.to_text(term)
-
-
-def _reason(text: str) -> Said:
-    return Said(text)

@@ -5,11 +5,9 @@ Invariant: the value can be made within the limit, and its distance is never mor
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from workbench.display import Displayed
-from workbench.domains import abstract_print
 from workbench.domains.abstract_distance import FAR
 from workbench.domains.abstract_expr import Axis
 from workbench.domains.abstract_goals import Goals, Judgement
@@ -19,6 +17,7 @@ from workbench.search.expressions import Expressions
 from workbench.search.palette import palette_of
 from workbench.search.problem import Problem, problem_of
 from workbench.search.space import Space
+from workbench.search.value_text import term_text
 from workbench.ugraph.kernel_graph import KernelGraph
 
 WIDER = 4
@@ -126,15 +125,13 @@ class _Reader:
 
     def __init__(self, expressions: Expressions, goals: Goals) -> None:
         self.readback, self.goals = Readback(expressions.algebra), goals
-        problem = expressions.problem
-        self._numbers = {number: str(problem.extents[name]) for name, number in problem.numbers.items()}
-        self._names = {f"in{position}": tensor.name for position, tensor in enumerate(problem.program.inputs)}
+        self.problem = expressions.problem
 
     def text(self, value: Value) -> str:
-        return self._named(abstract_print.to_text(self.readback.term(value)))
+        return term_text(self.readback.term(value), self.problem)
 
     def goal(self, judgement: Judgement) -> str:
-        return self._named(abstract_print.to_text(self.readback.goal_with_part(self.goals, judgement)))
+        return term_text(self.readback.goal_with_part(self.goals, judgement), self.problem)
 
     def missing(self, judgement: Judgement) -> str:
         """Return in words what is between a value and the output it lies in."""
@@ -145,7 +142,3 @@ class _Reader:
             steps.append(f"sum over {', '.join(map(str, judgement.left))}")
         steps += [_CROSSINGS.get(label, f"take {label}") for label in reversed(judgement.path) if label != "numerator"]
         return ", then ".join(steps or ["add what stands beside it"])
-
-    def _named(self, text: str) -> str:
-        with_extents = re.sub(r"\d{7,}", lambda found: self._numbers.get(int(found[0]), found[0]), text)
-        return re.sub(r"\bin\d+\b", lambda found: self._names.get(found[0], found[0]), with_extents)

@@ -34,7 +34,7 @@ def test_events_in_words(capsys: pytest.CaptureFixture[str], run: Path) -> None:
     assert (code, err) == (0, "")
     assert out.splitlines()[0].startswith("search of softmax (values engine, seed 0), finished")
     assert "searching loops none" in out
-    assert "Σ_b[exp(in0)]" in out
+    assert "Σ_b[exp(X)]" in out
 
 
 def test_nothing_found_is_no(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
