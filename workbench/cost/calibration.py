@@ -201,8 +201,8 @@ def _descend(residuals: Any, origin: Vector) -> Vector:
 
 
 def _damped(ratio: Vector) -> Vector:
-    """Return residuals whose squares grow linearly beyond `OUTLIER` (pseudo-Huber): one odd kernel does not bend the fit."""
-    return np.asarray(np.sign(ratio) * OUTLIER * np.sqrt(2.0 * (np.sqrt(1.0 + (ratio / OUTLIER) ** 2) - 1.0)))
+    """Return residuals whose squares grow as a logarithm beyond `OUTLIER` (Cauchy): an odd kernel does not bend the fit."""
+    return np.asarray(np.sign(ratio) * OUTLIER * np.sqrt(np.log1p((ratio / OUTLIER) ** 2)))
 
 
 def _to_unit(key: str, value: float) -> float:

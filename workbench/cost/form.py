@@ -19,6 +19,7 @@ from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.inference import Place, accumulator_dtype
 from workbench.ugraph.nodes import (
     Accumulator,
+    AccumulatorKind,
     BlockNode,
     InputIterator,
     OpNode,
@@ -160,6 +161,9 @@ def block_form(
                 staged[node.result.name] = tensor.dtype.nbytes
             case OpNode():
                 tasks.append(_task(node, block, tiles, staged, folds))
+                if node.op == "mean":  # of tiles that end early: a sum, then scaled
+                    result, at = tasks[-1].result, tasks[-1].looped
+                    tasks.insert(-1, Task("scale", rule_of("scale"), result, (result,), at, (0,), (), tasks[-1].dtype))
                 if tasks[-1].rule.shape is Shape.PRODUCT:
                     fragments.add(node.results[0].name)
                 if tasks[-1].rule.shape is Shape.FOLD or block.places[node.results[0].name] is Place.AFTER:
@@ -169,13 +173,20 @@ def block_form(
                     if all(lies) or tasks[-1].rule.shape is Shape.MOVE:  # other offsets, no copy of what lies there
                         staged.update((tensor.name, max(lies) or 2) for tensor in node.results)
             case Accumulator():
-                dims = tiles[node.result.name]
+                dims, source, seen = tiles[node.result.name], tiles[node.operand], staged.get(node.operand, 0)
+                if (
+                    node.kind is AccumulatorKind.MEAN
+                ):  # of tiles that end early: as sum, accumulate, scale are elsewhere
+                    mean_of = Task("sum", rule_of("sum"), dims, (source,), True, (seen,), (), node.result.dtype)
+                    after = Task("scale", rule_of("scale"), dims, (dims,), False, (0,), (), node.result.dtype)
+                    tasks += [mean_of, after]
+                    source = dims
                 folds.add(node.result.name)
                 kept.append(Kept(dims, accumulator_dtype(node.result.dtype).nbytes, node.operand in fragments))
                 lanes = 2.0 if node.rescale is not None else 0.0 if node.operand in fragments else 1.0
-                rule = Rule(Shape.FOLD, lanes)
-                source = tiles[node.operand]
-                tasks.append(Task("accumulate", rule, dims, (source,), True, (0,), (), node.result.dtype))
+                tasks.append(
+                    Task("accumulate", Rule(Shape.FOLD, lanes), dims, (source,), True, (0,), (), node.result.dtype)
+                )
             case RunningMax():
                 source, best = tiles[node.operand], node.maximum
                 tasks.append(

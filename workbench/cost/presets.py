@@ -31,6 +31,7 @@ COEFFICIENTS: dict[str, Coefficient] = {
     "cold_us": Coefficient(0.0, 3.0, "us that the first access of device memory takes longer than of the L2 cache"),
     "latency_us": Coefficient(0.3, 2.0, "us from a load to its data while memory is busy (Little's law)"),
     "ingest_gb_s": Coefficient(30.0, 200.0, "GB/s that one multiprocessor takes from the L2 cache"),
+    "uneven_gb_s": Coefficient(5.0, 200.0, "GB/s of the same where tiles end early in some blocks and copies are checked"),
     "memory_efficiency": Coefficient(0.5, 1.0, "share of the bandwidth of device memory that a kernel reaches"),
     "run_exponent": Coefficient(0.0, 1.5, "how much bandwidth tiles with runs below 128 B lose: share (run / 128)^exponent"),
     "memory_sharpness": Coefficient(1.5, 16.0, "how sharply the slowest level of memory decides: order of a p-norm"),
@@ -38,7 +39,6 @@ COEFFICIENTS: dict[str, Coefficient] = {
     "tensor_warps": Coefficient(2.0, 32.0, "warps of a multiprocessor that keep its tensor cores busy"),
     "issue_warps": Coefficient(4.0, 64.0, "warps of a multiprocessor that keep its lanes busy"),
     "lane_scale": Coefficient(0.3, 12.0, "instructions for one that the rules count"),
-    "uneven_lanes": Coefficient(0.0, 8.0, "instructions for each byte of a tile that ends early in some blocks"),
     "shared_scale": Coefficient(0.5, 8.0, "passes through shared memory for one that the rules count (bank conflicts)"),
     "compute_overlap": Coefficient(0.0, 1.0, "share of the lesser units' time that hides behind the busiest unit"),
     "memory_overlap": Coefficient(0.3, 1.0, "share of the lesser of memory and computing that a pipeline hides"),
@@ -57,6 +57,7 @@ class Coefficients:
     cold_us: float
     latency_us: float
     ingest_gb_s: float
+    uneven_gb_s: float
     memory_efficiency: float
     run_exponent: float
     memory_sharpness: float
@@ -64,7 +65,6 @@ class Coefficients:
     tensor_warps: float
     issue_warps: float
     lane_scale: float
-    uneven_lanes: float
     shared_scale: float
     compute_overlap: float
     memory_overlap: float

@@ -147,9 +147,7 @@ class ScheduleSpace:
         inner = Retiler(expanded(graph), names)
         self.kernels = tuple(
             KernelTable(symbolic, self._columns(symbolic), self)
-            for symbolic in (
-                symbolic_kernel(inner, tiling.kernel, self.retiler.tilings[tiling.kernel]) for tiling in inner.tilings
-            )
+            for symbolic in (symbolic_kernel(inner, tiling.kernel, self.retiler) for tiling in inner.tilings)
         )
         for table in self.kernels:
             if not table.size:
@@ -179,7 +177,8 @@ class ScheduleSpace:
             )
             for axis in tiling.free
         }
-        cells = np.asarray(list(grids(tiling, free, limits.max_rows)), np.int64).reshape(-1, len(tiling.free))
+        chosen = list(grids(tiling, free, limits.max_rows))
+        cells = np.asarray(chosen, np.int64).reshape(len(chosen), len(tiling.free))
         rest = np.asarray(list(self._launches(tiling, symbolic, even.loop, even.split)), np.int64)
         picks = len(cells) * len(rest)
         if picks > limits.max_rows:  # an even share of the launches for every grid
@@ -194,7 +193,11 @@ class ScheduleSpace:
         self, tiling: Tiling, symbolic: SymbolicKernel, even_loop: bool, even_split: bool
     ) -> Iterator[tuple[int, ...]]:
         limits = self.limits
-        splits = split_counts(tiling.extents[tiling.split], limits, even=even_split) if tiling.split else [1]
+        splits = (
+            split_counts(tiling.extents[tiling.split], limits, even=even_split)
+            if tiling.split
+            else [symbolic.fixed_split]
+        )
         others = [self._split_values(kernel) for kernel in symbolic.tied]
         for split in splits:
             loops = [symbolic.fixed_loop]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,10 @@ class SymbolicKernel:
     """One kernel of a structure.
 
     Attributes: tiling: of the graph as it was given; form; fixed: counts by name that stay; split_names: names of numbers
-    of splits -> the kernel that splits; tied: kernels whose number of splits the sizes here follow; fixed_loop: iterations
-    where they cannot change; product_axes: axes that are rows, columns or inner axes of products; joins: for an axis that
-    lays others one after the other, the axes of each part.
+    of splits -> the kernel that splits; tied: kernels whose number of splits the sizes here follow; fixed_loop,
+    fixed_split: iterations and splits where they cannot change; cut_loop, cut_split: the axes that these cut;
+    product_axes: axes that are rows, columns or inner axes of products; joins: for an axis that lays others one after the
+    other, the axes of each part.
     """
 
     tiling: Tiling
@@ -39,6 +41,9 @@ class SymbolicKernel:
     split_names: Mapping[str, int]
     tied: tuple[int, ...]
     fixed_loop: int
+    fixed_split: int
+    cut_loop: str | None
+    cut_split: str | None
     product_axes: frozenset[str]
     joins: Mapping[str, Dims]
 
@@ -62,26 +67,24 @@ class SymbolicKernel:
         for name in tiling.free:
             values[f"grid:{name}"] = numbers[name]
         for piece, axis in tiling.pieces.items():
-            length: Array = np.asarray(float(tiling.extents[axis]))
-            if axis == tiling.split:
+            length: Array = np.asarray(float(prod(tiling.extents[part] for part in piece.split("*"))))
+            if axis == self.cut_split:
                 length = np.ceil(length / numbers["split"])
-            if axis == tiling.loop:
+            if axis == self.cut_loop:
                 length = np.ceil(length / numbers["loop"])
-            if axis in (tiling.split, tiling.loop):
-                values[piece] = length
-            else:
-                values[piece] = float(np.prod([tiling.extents[part] for part in piece.split("*")]))
+            values[piece] = length
         for name, joined in self.joins.items():  # inner ones stand before those that hold them
             values[name] = sum((size_of((part,), values) for part in joined), np.asarray(0.0))
         return values
 
 
-def symbolic_kernel(retiler: Retiler, kernel: int, outer: Tiling) -> SymbolicKernel:
-    """Return a kernel of a graph of primitives. outer: its tiling in the graph as it was given.
+def symbolic_kernel(retiler: Retiler, kernel: int, given: Retiler) -> SymbolicKernel:
+    """Return a kernel of a graph of primitives. given: the graph as it was given, whose cuts may be fewer.
 
     Raises: NotApplicableError when expanding changed what may be cut; MissingRuleError for an operator without a cost.
     """
-    tiling, graph = retiler.tilings[kernel], retiler.bare
+    tiling, graph, outer = retiler.tilings[kernel], retiler.bare, given.tilings[kernel]
+    as_given = given.bare.graph_defined[kernel].block
     if (
         not set(outer.free) <= set(tiling.free)
         or outer.loop not in (tiling.loop, None)
@@ -101,11 +104,11 @@ def symbolic_kernel(retiler: Retiler, kernel: int, outer: Tiling) -> SymbolicKer
         cuts = [f"grid:{axis}" for axis in outer.free if any(axis in dim for dim in dims)]
         for number, letter in enumerate(GRID_AXES):
             if iterator.imap[number] is not None:
-                cuts.append("split" if number == place and outer.split else f"fixed.{letter}")
+                cuts.append("split" if number == place and tiling.split else f"fixed.{letter}")
         return tuple(cuts)
 
     fixed = {f"fixed.{letter}": float(c) for letter, c in zip(GRID_AXES, node.block.grid_dims, strict=True)}
-    counts = (*(f"grid:{axis}" for axis in outer.free), *fixed, *(("split",) if outer.split else ()))
+    counts = (*(f"grid:{axis}" for axis in outer.free), *fixed, *(("split",) if tiling.split else ()))
     operands = [graph.tensors[name] for name in node.operands]
     form = block_form(
         node.block,
@@ -124,7 +127,10 @@ def symbolic_kernel(retiler: Retiler, kernel: int, outer: Tiling) -> SymbolicKer
         fixed,
         split_names,
         tied,
-        node.block.forloop_range,
+        as_given.forloop_range,
+        as_given.grid_dims[place] if place is not None and outer.split is None and tiling.split else 1,
+        tiling.loop,
+        tiling.split,
         _product_axes(tiling, node.block.nodes),
         _joins(retiler.analysis),
     )
@@ -135,11 +141,13 @@ def _joins(analysis: AxisAnalysis) -> dict[str, Dims]:
     found: dict[str, Dims] = {}
 
     def visit(name: str) -> None:
-        for part in analysis.axes[name].joins:
+        parts = analysis.axes[name].joins
+        if name in found or not parts or parts == ((name,),):
+            return
+        for part in parts:
             for inner in part:
                 visit(inner)
-        if analysis.axes[name].joins:
-            found.setdefault(name, analysis.axes[name].joins)
+        found[name] = parts
 
     for name in analysis.axes:
         visit(name)

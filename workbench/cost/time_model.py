@@ -145,7 +145,11 @@ def _memory(
     ahead = np.maximum(np.minimum(counts["stages"], counts["iterations"]) - 1.0, 1.0)
     direct = np.minimum(counts["direct_bytes"], counts["threads"] * DIRECT_AHEAD)
     flight = resident * np.maximum(counts["stage_bytes"] * ahead, counts["once_bytes"] + direct)
-    per_processor = np.minimum(np.maximum(flight, 1.0) / coefficients.latency_us, coefficients.ingest_gb_s * 1e3)
+    loaded = counts["stage_bytes"] * counts["iterations"] + counts["once_bytes"]
+    uneven = counts["uneven_bytes"] * counts["iterations"] + counts["last_uneven_bytes"]
+    checked = uneven / np.maximum(loaded, 1.0)
+    ingest = 1e3 / ((1.0 - checked) / coefficients.ingest_gb_s + checked / coefficients.uneven_gb_s)
+    per_processor = np.minimum(np.maximum(flight, 1.0) / coefficients.latency_us, ingest)
     return _smooth(
         {
             "device memory": device / (hardware.bandwidth_tb_s * 1e6 * reached),
@@ -171,7 +175,7 @@ def _compute(counts: Counts, hardware: Hardware, coefficients: Coefficients, res
     barriers = counts["barriers"] * counts["iterations"] + counts["last_barriers"]
     parts = {
         "tensor cores": total("tensor_flops") / (rate * busy_tensor),
-        "fp32": (total("lanes") + coefficients.uneven_lanes * total("uneven_bytes")) * lanes,
+        "fp32": total("lanes") * lanes,
         "special functions": total("special") / (hardware.special_lanes * cycles * busy_lanes),
         "shared memory": total("shared_traffic")
         * coefficients.shared_scale

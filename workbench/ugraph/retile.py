@@ -8,7 +8,6 @@ Invariant: what leaves here is built anew by inference, with the same inputs and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 
 from workbench.core.tensors import DeviceTensor
@@ -30,56 +29,12 @@ from workbench.ugraph.nodes import (
 )
 from workbench.ugraph.reinstantiate import reinstantiate
 from workbench.ugraph.rewrite import Launch, Rewriter
+from workbench.ugraph.tiling import Counts, Tiling
+
+__all__ = ["Counts", "Retiler", "Tiling", "retile", "tilings"]
 
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 """Blocks along x, y, z of one launch (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How one graph-defined operator is cut.
-
-    Attributes: grid: axis -> blocks that share it, axes not named are whole; loop: iterations; split: blocks that share
-    the reduced axis whose partial results a later kernel folds; cluster: blocks that share the iterations.
-    """
-
-    grid: Mapping[str, int] = field(default_factory=dict)
-    loop: int = 1
-    split: int = 1
-    cluster: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """What may be cut in one graph-defined operator.
-
-    Attributes: kernel: its number; label: its first result; extents: of axes; free: axes that the grid may split; loop:
-    the axis that the loop goes over, None where its count cannot change; split: the reduced axis that the grid splits,
-    None where it does not; can_cluster: blocks of a cluster may share the iterations; room: grid axes left for `free`;
-    counts: as the graph has them; tiles: per tile, the axes of each dimension, of kernel tensors in `tensors`; pieces:
-    what the cut leaves of an axis, by the name that stands in `tiles`.
-    """
-
-    kernel: int
-    label: str
-    extents: Mapping[str, int]
-    free: tuple[str, ...]
-    loop: str | None
-    split: str | None
-    can_cluster: bool
-    room: int
-    counts: Counts
-    tiles: Mapping[str, tuple[tuple[str, ...], ...]]
-    tensors: Mapping[str, tuple[tuple[str, ...], ...]]
-    pieces: Mapping[str, str]
-
-    def describe(self) -> str:
-        """Return in words what may be cut."""
-        words = [f"kernel {self.kernel} ({self.label}): the grid may split {', '.join(self.free) or 'nothing'}"]
-        words += [f"the loop goes over {self.loop} = {self.extents[self.loop]}"] if self.loop else ["no loop"]
-        words += [f"the reduced axis {self.split} is split over blocks"] if self.split else []
-        words += ["a cluster may share the iterations"] if self.can_cluster else []
-        return "; ".join(words)
 
 
 def tilings(graph: KernelGraph, names: Names | None = None) -> tuple[Tiling, ...]:
