@@ -39,7 +39,10 @@ class Program:
     def __str__(self) -> str:
         """Return it in one line."""
         named = ", ".join(f"{name}[{axes}]" for name, axes in self.inputs.items())
-        lines = [f"t{n} = {op}({', '.join(args)}{' over ' + axis if axis else ''})" for n, (op, args, axis) in enumerate(self.nodes)]
+        lines = [
+            f"t{n} = {op}({', '.join(args)}{' over ' + axis if axis else ''})"
+            for n, (op, args, axis) in enumerate(self.nodes)
+        ]
         return f"{named}: " + "; ".join(lines)
 
 
@@ -218,8 +221,8 @@ class Oracle:
             yield self._made("sum", (one,), frozenset({axis}), one.stage)
         if one.stage == LOOP:
             yield self._made("acc", (one,), frozenset({"loop"}), AFTER)
-            if self.loop in one.axes:
-                yield self._made("acc", (one,), frozenset({"loop", str(self.loop)}), AFTER)
+            for axis in sorted(one.axes - {"loop"}):  # it may take a sum over what a block holds along
+                yield self._made("acc", (one,), frozenset({"loop", axis}), AFTER)
 
     def _pairs(self, one: Term, two: Term) -> Iterator[Term]:
         stages = {one.stage, two.stage}

@@ -37,12 +37,15 @@ def graph_of(program: Program) -> KernelGraph:
     """Return the program as a graph of predefined operators."""
     kernel = KernelBuilder("random")
     values = {
-        name: kernel.input(name, tuple(SIZES[axis] for axis in axes), DType.FLOAT32) for name, axes in program.inputs.items()
+        name: kernel.input(name, tuple(SIZES[axis] for axis in axes), DType.FLOAT32)
+        for name, axes in program.inputs.items()
     }
     for number, (op, operands, axis) in enumerate(program.nodes):
         named = [values[name] for name in operands]
         if op == "sum":
-            values[f"t{number}"] = kernel.apply(op, *named, axis=named[0].shape.index(SIZES[axis]) - len(named[0].shape))
+            values[f"t{number}"] = kernel.apply(
+                op, *named, axis=named[0].shape.index(SIZES[axis]) - len(named[0].shape)
+            )
         else:
             values[f"t{number}"] = kernel.apply(op, *named)
     kernel.output(values[f"t{len(program.nodes) - 1}"])

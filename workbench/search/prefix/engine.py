@@ -26,7 +26,7 @@ from workbench.search.places import Place
 from workbench.search.plans import Plan, axis_parts, folds_of, plans_of
 from workbench.search.prefix.extents import part_extents
 from workbench.search.prefix.frame import Application, Frame, Sketching
-from workbench.search.prefix.moves import Move, Moves
+from workbench.search.prefix.moves import Batch, Move, Moves
 from workbench.search.prefix.prefixes import Growth, Limits, Order, Prefix, extended_name, parse_name
 from workbench.search.prefix.tensors import Tensor, Tensors
 from workbench.search.prefix.views import Looked, look
@@ -118,6 +118,11 @@ class Shared:
         return problem_of(self.program)
 
     @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """What is chosen first."""
+        return tuple(plans_of(self.problem, self.space))
+
+    @cached_property
     def palette(self) -> Palette:
         """The operators."""
         return palette_of(self.problem, self.space)
@@ -143,7 +148,7 @@ class PrefixWork:
     def __init__(self, shared: Shared) -> None:
         """Read the program. Raises: UsageError for a program with block graphs, or a start that is in no plan."""
         self.shared = shared
-        self.plans = tuple(plans_of(shared.problem, shared.space))
+        self.plans = shared.plans
         self._chosen = range(len(self.plans))
         if shared.options.start:
             number, _ = parse_name(shared.options.start)
@@ -190,13 +195,18 @@ class PlanOfPrefixes:
 
 @dataclass
 class Counts:
-    """What a search met. Attributes: generated, kept: prefixes; complete: graphs; dropped: rule -> prefixes; ended: by time."""
+    """What a search met.
+
+    Attributes: generated, kept: prefixes; complete: graphs; dropped: rule -> prefixes; ended: by time; seconds: of process
+    time.
+    """
 
     generated: int = 0
     kept: int = 0
     complete: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     ended: bool = False
+    seconds: float = 0.0
 
 
 class PrefixSearch:
@@ -223,6 +233,7 @@ class PrefixSearch:
         self.context = Context(self.problem, self.tensors, self.frame, extents)
         self.rules: tuple[Rule, ...] = tuple(pruner.bind(self.context) for pruner in self.options.pruners)
         moves = Moves(self.tensors, self.frame, self.rules, needed_only=shared.space.chains == "needed")
+        self.prefix_rules = tuple(rule for rule in self.rules if rule.looks_at_prefixes)
         self.order = Order(self.frame)
         self.growth = Growth(moves, self.order, limits, unique=self.options.unique)
         self.needed = self._needed()
@@ -231,6 +242,7 @@ class PrefixSearch:
         self.counts = Counts()
         self.found: dict[tuple[int, ...], tuple[Sketch, Prefix]] = {}
         self._deadline: float | None = None
+        self._finals: dict[int, list[Move]] = {}
 
     def _needed(self) -> frozenset[int]:
         """Return the positions of inputs that the goals mention, under the axes they mention them."""
@@ -328,39 +340,56 @@ class PrefixSearch:
 
     def run(self) -> Counts:
         """Search the plan without a word. Returns the counts; `found` has the structures."""
+        start = time.process_time()
         if self.options.seconds is not None:
-            self._deadline = time.process_time() + self.options.seconds
+            self._deadline = start + self.options.seconds
         for _ in self._grow(self.prefix(self.options.start) if self.options.start else self.root()):
             pass
+        self.counts.seconds = time.process_time() - start
         return self.counts
 
     def _grow(self, prefix: Prefix) -> Iterator[Event]:
         counts, growth, quiet = self.counts, self.growth, self.options.quiet and self.options.keep is None
         tensors, last = prefix.tensors, prefix.step
+        only_whole = quiet and not self.prefix_rules and not growth.unique and growth.is_last(prefix)
         for moment, high, at, low, other in self.order.pairs(prefix):
-            batch = growth.moves.of(tensors[high], at, None if low < 0 else tensors[low], other)
+            found = growth.moves.of(tensors[high], at, None if low < 0 else tensors[low], other)
+            batch = growth.fitting(prefix, found)
             if not batch.every:
                 continue
-            behind = (moment, high, low) == last[:3]
-            if quiet and not behind:
+            moves: Sequence[Move] = batch.every
+            if (moment, high, low) == last[:3]:
+                moves = [move for move in batch.every if move.rank > last[3]]
+                counts.generated += len(moves)
+            elif not quiet:
+                counts.generated += len(moves)
+            else:
                 counts.generated += len(batch.every)
                 if batch.dropped:
                     counts.dropped.update(batch.dropped)
-                moves: Sequence[Move] = batch.kept
-            else:
-                moves = [move for move in batch.every if not behind or move.rank > last[3]]
-                counts.generated += len(moves)
+                moves = batch.kept
+                if only_whole:  # nothing follows, so only whole graphs are looked at
+                    counts.kept += len(moves)
+                    whole = growth.unread(prefix, high, low) < len(self.goal_masks)
+                    for move in self._with_goal_axes(batch) if whole else ():
+                        after = growth.extend(prefix, moment, high, low, move, self.needed)
+                        yield from self._complete(after)
+                    moves = ()
             for move in moves:
-                if not growth.fits(prefix, move):
-                    counts.generated -= 1
-                    if move.dropped_by and quiet and not behind:
-                        counts.dropped[move.dropped_by] -= 1
-                    continue
                 yield from self._step(prefix, moment, high, low, move, quiet)
             if self._deadline is not None and time.process_time() > self._deadline:
                 counts.ended = True
             if counts.ended:
                 return
+
+    def _with_goal_axes(self, batch: Batch) -> list[Move]:
+        """Return the moves of a batch whose result has the axes of an output."""
+        found = self._finals.get(id(batch))
+        if found is None:
+            masks = self.goal_masks
+            found = [move for move in batch.kept if move.made is not None and move.made.mask in masks]
+            self._finals[id(batch)] = found
+        return found
 
     def _step(self, prefix: Prefix, moment: int, high: int, low: int, move: Move, quiet: bool) -> Iterator[Event]:
         counts, growth = self.counts, self.growth
@@ -375,7 +404,7 @@ class PrefixSearch:
                 prefix, move, high, low, after.left, after.kernels_left, after.dangling, after.waiting, after.count,
                 len(self.goal_masks), stuck,
             )  # fmt: skip
-            for each in self.rules:
+            for each in self.prefix_rules:
                 if each.drops_prefix(outlook) or each.drops_extended(after):
                     rule = each.name
                     break
@@ -394,7 +423,7 @@ class PrefixSearch:
             if counts.generated // EVERY > (counts.generated - 1) // EVERY:
                 yield Progress(0, 0, counts.generated, len(self.found))
         yield from self._complete(after)
-        if after.left > 0 or after.kernels_left > 0:
+        if growth.may_grow(after):
             yield from self._grow(after)
 
     # -------------------------------------------------------------------------------------------------------- events

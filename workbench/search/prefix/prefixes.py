@@ -8,14 +8,16 @@ operand first, as the paper writes it, graphs are lost (X / square(Y): square ha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from workbench.errors import UsageError
 from workbench.search.cuts import Cuts
 from workbench.search.places import LOOP, Place
 from workbench.search.prefix.frame import loaded
-from workbench.search.prefix.moves import TIMES, Move, Moves
+from workbench.search.prefix.moves import TIMES, Batch, Move, Moves
 from workbench.search.prefix.tensors import Tensor
 
 Step = tuple[int, int, int, int]  # time, larger operand, other operand (-1 for none), rank of the operator on them
@@ -26,14 +28,15 @@ class Limits:
     """How large graphs may get.
 
     Attributes: block: operators of all block graphs; kernels: predefined kernels; loop, after: operators in loops and
-    after them, None for no limit of their own; accumulators_count: whether an accumulator counts as an operator.
+    after them, None for no limit of their own; accumulators: "counted" as operators, or "implied" (the lecture's: what
+    the loop leaves unread is accumulated when the loop is closed, once).
     """
 
     block: int
     kernels: int = 0
     loop: int | None = None
     after: int | None = None
-    accumulators_count: bool = True
+    accumulators: Literal["counted", "implied"] = "counted"
 
 
 @dataclass(slots=True)
@@ -164,6 +167,8 @@ class Growth:
         """Keep the rules. unique: no kernel holds the same tensor twice."""
         self.moves, self.order, self.limits, self.unique = moves, order, limits, unique
         self.algebra = moves.tensors.algebra
+        self._fitting: dict[tuple[int, bool, bool], Batch] = {}
+        self.starts_of = moves.tensors.starts
         self.starts = frozenset(tensor.number for tensor in moves.tensors.starts)
 
     def empty(self, plan: int, needed: frozenset[int]) -> Prefix:
@@ -180,7 +185,7 @@ class Growth:
 
     def cost(self, move: Move) -> int:
         """Return how many block operators a move counts."""
-        if move.kind == "kernel" or (move.kind == "accumulate" and not self.limits.accumulators_count):
+        if move.kind == "kernel" or (move.kind == "accumulate" and self.limits.accumulators == "implied"):
             return 0
         return 1
 
@@ -188,12 +193,39 @@ class Growth:
         """Return whether a move is within the limits."""
         if move.kind == "kernel":
             return prefix.kernels_left > 0
-        cost = self.cost(move)
-        if cost > prefix.left:
+        if self.limits.accumulators == "implied" and move.kind == "accumulate":
             return False
-        if not cost or (self.limits.loop is None and self.limits.after is None):
+        if prefix.left < 1:
+            return False
+        if self.limits.loop is None and self.limits.after is None:
             return True
         return (prefix.loop_left if self._is_in_loop(move) else prefix.after_left) > 0
+
+    def fitting(self, prefix: Prefix, batch: Batch) -> Batch:
+        """Return the moves of a batch that are within the limits."""
+        key = (id(batch), prefix.loop_left > 0, prefix.after_left > 0)
+        found = self._fitting.get(key)
+        if found is None:
+            every = tuple(move for move in batch.every if self.fits(prefix, move))
+            dropped = Counter(move.dropped_by for move in every if move.dropped_by)
+            found = Batch(every, tuple(move for move in every if not move.dropped_by), dropped)
+            self._fitting[key] = batch if len(every) == len(batch.every) else found
+        return self._fitting[key]
+
+    def may_grow(self, prefix: Prefix) -> bool:
+        """Return whether the limits allow another operator."""
+        return prefix.kernels_left > 0 or (prefix.left > 0 and (prefix.loop_left > 0 or prefix.after_left > 0))
+
+    def is_last(self, prefix: Prefix) -> bool:
+        """Return whether a prefix can be extended once more at most."""
+        if self.limits.accumulators == "implied":
+            return prefix.loop_left == 0 and min(prefix.left, prefix.after_left) == 1
+        return prefix.left + prefix.kernels_left == 1
+
+    def unread(self, prefix: Prefix, high: int, low: int) -> int:
+        """Return how many results are read by nothing, once an operator reads two positions."""
+        used = prefix.used | 1 << high | (1 << low if low >= 0 else 0)
+        return len(prefix.tensors) - len(self.starts_of) - (used >> len(self.starts_of)).bit_count()
 
     def _is_in_loop(self, move: Move) -> bool:
         """Return whether a move counts to the loop: there, or on tiles loaded before it."""

@@ -100,6 +100,12 @@ class Rule:
         """Return whether it drops the extension because of what else is there."""
         return False
 
+    @property
+    def looks_at_prefixes(self) -> bool:
+        """Whether it may drop a prefix because of what else is there."""
+        kind = type(self)
+        return kind.drops_prefix is not Rule.drops_prefix or kind.drops_extended is not Rule.drops_extended
+
     def drops_extended(self, prefix: Prefix) -> bool:
         """Return whether it drops a prefix that all others keep."""
         return False

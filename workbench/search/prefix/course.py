@@ -1,0 +1,225 @@
+"""The lecture's demonstration of the search: its limits, with and without pruning, and the wrong graph that pruning keeps.
+
+The lecture (CMU 15-779, lecture 11, as taught in its course notes) searches RMSNorm and matmul in one block graph: at most
+four operators in the loop and three after it, one mapping (grid over the output columns, loop over the reduced axis),
+accumulators implied. Its code and palette are not ours, so its figures stand beside ours for comparison only.
+Invariant: the limits and the program are the lecture's; every count is that of this search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from workbench.core.dtypes import DType
+from workbench.display import Displayed
+from workbench.search.events import Event
+from workbench.search.prefix.engine import Options, PrefixSearch, Shared
+from workbench.search.prefix.moves import Move
+from workbench.search.prefix.prefixes import Limits, Prefix
+from workbench.search.pruners.expression import AbstractExpression
+from workbench.search.pruners.rule import Pruner
+from workbench.search.schedules import first_instance
+from workbench.search.space import Space
+from workbench.ugraph.builder import KernelBuilder
+from workbench.ugraph.kernel_graph import KernelGraph
+
+LECTURE_PREFIXES, LECTURE_SHARE, LECTURE_RATIO = 5_260, 0.88, 2_454
+"""What the lecture reports: prefixes with pruning, the share of them that is pruned, unpruned over pruned prefixes."""
+
+PALETTE = ("matmul", "sum", "mul", "div", "square", "sqrt")
+"""Operators offered; the program adds its scale by 1/H."""
+
+
+@dataclass(frozen=True, slots=True)
+class CourseRow:
+    """One search at the lecture's limits.
+
+    Attributes: pruning, unique: whether pruned by abstract expression, and whether a kernel may hold equal tensors;
+    prefixes, pruned, kept; complete: graphs; is_complete: False if it was stopped; seconds: of process time.
+    """
+
+    pruning: bool
+    unique: bool
+    prefixes: int
+    pruned: int
+    kept: int
+    complete: int
+    is_complete: bool
+    seconds: float
+
+    @property
+    def share(self) -> float:
+        """The share of prefixes that is pruned."""
+        return self.pruned / self.prefixes if self.prefixes else 0.0
+
+
+@dataclass(slots=True)
+class CourseGraph:
+    """A complete graph: the graph; distance: from its output to the goal, at least; verdict: of the verifier."""
+
+    graph: KernelGraph
+    distance: int
+    verdict: str
+
+
+@dataclass(slots=True)
+class Course(Displayed):
+    """The demonstration: its rows, and the complete graphs that pruning leaves."""
+
+    limits: Limits
+    palette: tuple[str, ...]
+    rows: list[CourseRow] = field(default_factory=list)
+    graphs: list[CourseGraph] = field(default_factory=list)
+
+    def ratio(self, *, unique: bool) -> float | None:
+        """Return prefixes without pruning over prefixes with it, at least if the former was stopped; None if not run."""
+        rows = {row.pruning: row for row in self.rows if row.unique == unique}
+        return rows[False].prefixes / rows[True].prefixes if len(rows) == 2 else None
+
+    def describe(self) -> str:
+        """Return the table, with the lecture's figures, and one line for every complete graph."""
+        lines = [
+            f"RMSNorm and matmul, loop over h: up to {self.limits.loop} operators in the loop, {self.limits.after} after it",
+            f"operators: {', '.join(self.palette)}, scale by 1/H; accumulators are implied",
+            f"{'':34} {'prefixes':>12} {'pruned':>8} {'complete':>9} {'seconds':>8}",
+            f"{'the lecture, pruned':34} {LECTURE_PREFIXES:>12,} {LECTURE_SHARE:>8.0%} {3:>9} {'':>8}",
+        ]
+        for row in self.rows:
+            name = ("pruned by abstract expression" if row.pruning else "not pruned") + (
+                "" if row.unique else ", no dedupe"
+            )
+            count = f"{'' if row.is_complete else '> '}{row.prefixes:,}"
+            share = f"{row.share:.0%}" if row.pruning else ""
+            lines.append(f"{name:34} {count:>12} {share:>8} {row.complete:>9,} {row.seconds:>8.2f}")
+        lines.append(f"{'the lecture, not pruned / pruned':34} {LECTURE_RATIO:>12,}")
+        for unique in (True, False):
+            ratio = self.ratio(unique=unique)
+            if ratio is not None:
+                stopped = any(not row.is_complete for row in self.rows if row.unique == unique)
+                name = "not pruned / pruned" + ("" if unique else ", no dedupe")
+                lines.append(f"{name:34} {'> ' * stopped + f'{ratio:,.0f}':>12}")
+        for number, found in enumerate(self.graphs):
+            lines.append(f"complete graph {number}: distance {found.distance}, {found.verdict}")
+            lines.append(found.graph.describe())
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plain form."""
+        return {
+            "limits": {"loop": self.limits.loop, "after": self.limits.after},
+            "palette": list(self.palette),
+            "lecture": {"prefixes": LECTURE_PREFIXES, "pruned_share": LECTURE_SHARE, "ratio": LECTURE_RATIO},
+            "rows": [
+                {
+                    "pruning": row.pruning,
+                    "dedupe": row.unique,
+                    "prefixes": row.prefixes,
+                    "pruned_share": row.share,
+                    "complete": row.complete,
+                    "is_complete": row.is_complete,
+                    "seconds": row.seconds,
+                }
+                for row in self.rows
+            ],
+            "ratio": self.ratio(unique=True),
+            "ratio_without_dedupe": self.ratio(unique=False),
+            "graphs": [
+                {"distance": found.distance, "verdict": found.verdict, "text": found.graph.describe()}
+                for found in self.graphs
+            ],
+        }
+
+
+def lecture_program(batch: int = 16, hidden: int = 8, columns: int = 12) -> KernelGraph:
+    """Return O = (X * G) W / sqrt(mean of squares of X), with X (batch, hidden), G (hidden), W (hidden, columns)."""
+    kernel = KernelBuilder("lecture")
+    x = kernel.input("X", (batch, hidden), DType.FLOAT16)
+    g = kernel.input("G", (hidden,), DType.FLOAT16)
+    w = kernel.input("W", (hidden, columns), DType.FLOAT16)
+    total = kernel.apply("sum", kernel.apply("square", x), axis=-1)
+    root = kernel.apply("sqrt", kernel.apply("scale", total, factor=Fraction(1, hidden)))
+    normed = kernel.apply("div", kernel.apply("mul", x, g), root)
+    kernel.output(kernel.apply("matmul", normed, w))
+    return kernel.build()
+
+
+def course(
+    *,
+    seconds: float = 60.0,
+    unpruned: bool = True,
+    loop: int = 4,
+    after: int = 3,
+    tell: Callable[[str], None] | None = None,
+) -> Course:
+    """Return the demonstration at the lecture's limits (or others). seconds: of process time for each search."""
+    limits = Limits(block=loop + after, loop=loop, after=after, accumulators="implied")
+    result = Course(limits, PALETTE)
+    for pruning, unique in _settings(unpruned=unpruned):
+        if tell is not None:
+            tell(f"searching {'with' if pruning else 'without'} pruning, {'with' if unique else 'without'} dedupe")
+        search = _search(limits, (AbstractExpression(),) if pruning else (), unique=unique, seconds=seconds)
+        row = _row(search, pruning=pruning, unique=unique)
+        result.rows.append(row)
+        if pruning and unique:
+            result.graphs = list(_graphs(search))
+    return result
+
+
+def _settings(*, unpruned: bool) -> list[tuple[bool, bool]]:
+    return [(pruning, unique) for pruning in ((True, False) if unpruned else (True,)) for unique in (True, False)]
+
+
+def _search(limits: Limits, pruners: Sequence[Pruner], *, unique: bool, seconds: float) -> _LectureSearch:
+    space = Space(palette=PALETTE, max_block_graphs=1, kernel_palette=(), max_block_ops=limits.block)
+    options = Options(pruners=tuple(pruners), unique=unique, limits=limits, quiet=True, seconds=seconds)
+    shared = Shared(lecture_program(), space, 0, None, options)
+    return next(
+        _LectureSearch(shared, number, plan) for number, plan in enumerate(shared.plans) if plan.loops != (None,)
+    )
+
+
+class _LectureSearch(PrefixSearch):
+    """Prefixes in two phases: the loop, then, on accumulated tensors, what comes after it."""
+
+    def _step(self, prefix: Prefix, moment: int, high: int, low: int, move: Move, quiet: bool) -> Iterator[Event]:
+        if prefix.loop_left:  # the loop is still open
+            kept = self.counts.kept
+            yield from super()._step(prefix, moment, high, low, move, quiet)
+            if self.counts.kept == kept:
+                return
+            after = self.growth.extend(prefix, moment, high, low, move, self.needed)
+            closed = self._closed(after)
+            if closed is not None:
+                yield from self._grow(closed)
+        else:
+            yield from super()._step(prefix, moment, high, low, move, quiet)
+
+    def _closed(self, prefix: Prefix) -> Prefix | None:
+        """Return the prefix with what the loop leaves unread accumulated, None if a rule drops one of them."""
+        moves, inputs = self.growth.moves, len(self.tensors.starts)
+        unread = [p for p in range(inputs, len(prefix.tensors)) if not prefix.used >> p & 1]
+        for position in unread:
+            batch = moves.of(prefix.tensors[position], prefix.places[position], None, None)
+            found = [m for m in batch.kept if m.kind == "accumulate" and not m.axis and m.operator.name == "sum"]
+            if not found or self.growth.repeats(prefix, found[0], position, -1):
+                return None
+            prefix = self.growth.extend(prefix, 1, position, -1, found[0], self.needed)
+        return replace(prefix, loop_left=0, step=(1, inputs, -1, -1))
+
+
+def _row(search: PrefixSearch, *, pruning: bool, unique: bool) -> CourseRow:
+    counts = search.run()
+    dropped = sum(counts.dropped.values())
+    complete = len(search.found) if unique else counts.complete
+    return CourseRow(
+        pruning, unique, counts.generated, dropped, counts.kept, complete, not counts.ended, counts.seconds
+    )
+
+
+def _graphs(search: PrefixSearch) -> Iterator[CourseGraph]:
+    for sketch, prefix in search.found.values():
+        value = search.tensors.value(prefix.tensors[-1])
+        verdict = search.shared.screen.screen(sketch)
+        yield CourseGraph(first_instance(sketch), search.context.goals.distance(value), verdict.kind)
