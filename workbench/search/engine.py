@@ -42,7 +42,7 @@ from workbench.search.schedules import first_instance
 from workbench.search.screen import Screen
 from workbench.search.space import Space
 from workbench.search.summary import OUT
-from workbench.search.value_text import ValueText
+from workbench.search.value_text import ValueText, ValueTexts
 from workbench.search.verdicts import VerdictLike, Verifier
 from workbench.search.work import Known, Outcome, Unit
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -249,12 +249,13 @@ class _Group:
         done = len(self.unit.plans) - len(plans)
         if plans:
             expressions = self._expressions(plans)
+            texts = ValueTexts(expressions)
             if self.unit.number == 0:
                 nesting = Nesting(expressions)
                 self.facts["depths"] = {axis: nesting.depth(axis) for axis in self.problem.reduced}
             for plan in plans:
                 yield Started(plan.describe())
-                yield from self._plan(expressions, plan)
+                yield from self._plan(expressions, texts, plan)
                 done += 1
                 yield Progress(done, 0, self.states, len(self.found))
         structures, verified = yield from self._test(known)
@@ -309,7 +310,7 @@ class _Group:
             return 0
         return max(0, self.space.max_kernel_ops - min(len(plan.loops) for plan in plans))
 
-    def _plan(self, expressions: Expressions, plan: Plan) -> Iterator[Event]:
+    def _plan(self, expressions: Expressions, texts: ValueTexts, plan: Plan) -> Iterator[Event]:
         name = plan.describe()
         graph = Hypergraph(
             expressions,
@@ -320,7 +321,7 @@ class _Group:
         )
         for node in graph.kept:
             yield ValueKept(
-                name, node, graph.places[node].name, graph.least[node], ValueText(expressions, graph.values[node])
+                name, node, graph.places[node].name, graph.least[node], ValueText(texts, graph.values[node])
             )
             for edge in graph.edges[node]:
                 label = str(edge.operator or edge.kind)
@@ -330,7 +331,7 @@ class _Group:
             yield Pruned(
                 name,
                 "demand",
-                ValueText(expressions, left.value),
+                ValueText(texts, left.value),
                 Said(
                     f"it takes at least {left.least} operators, {left.above} stand over it, {expressions.limit} are allowed"
                 ),

@@ -13,16 +13,31 @@ from workbench.search.expressions import Expressions
 from workbench.search.problem import Problem
 
 
+class ValueTexts:
+    """The texts of one set of expressions; each is put together once."""
+
+    def __init__(self, expressions: Expressions) -> None:
+        self._problem = expressions.problem
+        self._readback = Readback(expressions.algebra)
+        self._known: dict[Value, str] = {}
+
+    def of(self, value: Value) -> str:
+        """Return the text of a value."""
+        if value not in self._known:
+            self._known[value] = term_text(self._readback.term(value), self._problem)
+        return self._known[value]
+
+
 @dataclass(frozen=True, slots=True)
 class ValueText:
     """The text of a value, written when asked for."""
 
-    expressions: Expressions
+    texts: ValueTexts
     value: Value
 
     def __call__(self) -> str:
         """Return it."""
-        return term_text(Readback(self.expressions.algebra).term(self.value), self.expressions.problem)
+        return self.texts.of(self.value)
 
 
 def term_text(term: Term, problem: Problem) -> str:
