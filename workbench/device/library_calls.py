@@ -8,9 +8,9 @@ product means, and its workspace is ours too, so that a captured graph allocates
 from __future__ import annotations
 
 import ctypes
-import importlib
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,22 @@ STATUSES = {
 """cublasStatus_t, cublas_api.h."""
 
 
+def loaded_libraries() -> list[str]:
+    """Return the files of cuBLAS that this process has loaded, where the system tells (Linux)."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    paths = (line.split(maxsplit=5)[5] for line in lines if "/libcublas.so" in line)
+    return list(dict.fromkeys(paths))
+
+
 class CublasLibrary:
     """The functions that a product takes, by ctypes. Handle and calls are of one copy of the library, should there be two."""
 
     def __init__(self) -> None:
         """Find it, loaded already or by name. Raises: OSError when no file of its names loads."""
-        for name in LIBRARIES:
+        for name in (*loaded_libraries(), *LIBRARIES):
             try:
                 self._library = ctypes.CDLL(name)
                 break
@@ -89,7 +99,9 @@ class Cublas:
         self._workspaces: dict[int, Any] = {}
         self._spare: Any = None
         try:
-            importlib.import_module("cupy.cuda.cublas")  # loads the library from where CuPy keeps it
+            from cupy.cuda import cublas
+
+            cublas.destroy(cublas.create())  # so CuPy loads the library, from where it knows it to be
             self._library: Any = CublasLibrary()
             self._handle = self._library.create(DISALLOW_REDUCED_PRECISION_REDUCTION)
         except (ImportError, RuntimeError, OSError) as error:

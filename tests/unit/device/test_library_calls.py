@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +94,17 @@ def test_nothing_is_allocated_while_a_new_stream_is_captured(
     assert cublas[1].streams[0][2] != cublas[1].streams[1][2]
     cublas[0].multiply(plan_matmul(*tensors), (HALF, HALF, HALF), (0, 0, 0), 7)
     assert len(allocated) == 1
+
+
+def test_loaded_libraries_are_found_by_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "7f00-7f01 r-xp 00000000 08:01 77 /usr/lib/libc.so.6",
+        "7f02-7f03 r-xp 00000000 08:01 78 /opt/a b/nvidia/cu13/lib/libcublas.so.13",
+        "7f03-7f04 rw-p 00000000 08:01 78 /opt/a b/nvidia/cu13/lib/libcublas.so.13",
+        "7f05-7f06 r-xp 00000000 08:01 79 /opt/nvidia/lib/libcublasLt.so.13",
+    ]
+    monkeypatch.setattr(Path, "read_text", lambda self, **options: "\n".join(lines))
+    assert module.loaded_libraries() == ["/opt/a b/nvidia/cu13/lib/libcublas.so.13"]
 
 
 def test_statuses_are_told_by_name() -> None:
