@@ -151,7 +151,7 @@ def _recorder(arguments: argparse.Namespace, subject: Subject) -> Recorder:
     path: Path | None = arguments.record
     if path is None:
         own = user_cache_folder("searches") / f"{subject.key}.jsonl"
-        return Recorder(own, subject, resume=arguments.resume, after_s=RECORDED_AFTER_S)
+        return Recorder(own, subject, resume=arguments.resume, after_s=RECORDED_AFTER_S, optional=True)
     return Recorder(path, subject, resume=arguments.resume or _is_unfinished(path, subject))
 
 

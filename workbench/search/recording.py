@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from io import BufferedWriter
 from pathlib import Path
@@ -80,15 +81,24 @@ class Recorder:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], subject: Subject, *, resume: bool = True, after_s: float = 0.0
+        self,
+        path: str | os.PathLike[str],
+        subject: Subject,
+        *,
+        resume: bool = True,
+        after_s: float = 0.0,
+        optional: bool = False,
     ) -> None:
         """Look at the file. resume: continue what it holds; otherwise a record of a search is replaced.
 
         after_s: seconds before the first line is written, so that a short search leaves no file unless it is interrupted.
+        optional: a record that nobody asked for; what is in its place gives way, and it is given up when it cannot be
+        written.
 
         Raises: UsageError when it holds something else than this search; OSError.
         """
         self.path = Path(path)
+        self._optional, self._given_up = optional, False
         self.past = self._past(subject, resume=resume)
         self._subject = subject
         self._open: BufferedWriter | None = None
@@ -106,10 +116,14 @@ class Recorder:
         try:
             past = Replay(self.path)
         except FormatError as error:
+            if self._optional:
+                return None
             raise UsageError(f"{error}; it is left as it is: choose another file") from error
         if not resume:
             return None
         if not is_same(past, subject):
+            if self._optional:
+                return None
             raise UsageError(
                 f"{self.path} holds another search ({difference(past, subject)}); choose another file, or delete it"
             )
@@ -149,21 +163,29 @@ class Recorder:
         now = time.perf_counter()
         if now >= self._first:
             self._write_waiting()
-            if isinstance(item, UnitLine) or now - self._flushed > FLUSH_S:
+            if not self._given_up and (isinstance(item, UnitLine) or now - self._flushed > FLUSH_S):
                 self._flush()
 
     def _write_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for item in waiting:
-            lines = [item.text] if isinstance(item, UnitLine) else self._lines.lines(item)
-            self._file.writelines(line.encode() + b"\n" for line in lines)
+        if self._given_up:
+            return
+        try:
+            for item in waiting:
+                lines = [item.text] if isinstance(item, UnitLine) else self._lines.lines(item)
+                self._file.writelines(line.encode() + b"\n" for line in lines)
+        except OSError:
+            if not self._optional:
+                raise
+            self._given_up = True
 
     def close(self, *, finished: bool) -> None:
         """Write what is still to be written, and close the file. finished: the search came to its end."""
         if self._open is not None or not finished:
             self._write_waiting()
         if self._open is not None:
-            self._open.close()
+            with suppress(OSError) if self._optional else nullcontext():
+                self._open.close()
 
     @property
     def _file(self) -> BufferedWriter:

@@ -122,6 +122,20 @@ def test_a_record_begins_when_a_search_is_long(tmp_path: Path) -> None:
     assert list(replay(path)) == whole
 
 
+def test_a_record_that_nobody_asked_for_is_given_up(tmp_path: Path) -> None:
+    work, subject = SmallWork([Small(0), Small(1)]), Subject(PROGRAM, SPACE)
+    whole = list(drive(work))
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "run.jsonl"  # no folder can be made there
+    assert list(drive(work, journal=Recorder(path, subject, optional=True))) == whole
+    with pytest.raises(OSError, match="file"):
+        list(drive(work, journal=Recorder(path, subject)))
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text("no record\n")
+    assert list(drive(work, journal=Recorder(damaged, subject, optional=True))) == whole
+    assert list(replay(damaged)) == whole
+
+
 SLOW = """
 import sys, time
 import workbench as wb
