@@ -383,11 +383,13 @@ class KernelWriter:
         return f"{const}{C_TYPES[parameter.dtype]}*{restrict} {parameter.name}"
 
 
-def lower_with_parameters(node: GraphDefinedNode, names: CNames) -> tuple[LoweredBlock, tuple[KernelParameter, ...]]:
+def lower_with_parameters(
+    node: GraphDefinedNode, names: CNames, *, fuses: bool = True
+) -> tuple[LoweredBlock, tuple[KernelParameter, ...]]:
     """Return the block graph lowered, and the kernel's parameters: operands, then results."""
     inputs = [KernelParameter(name=names.claim(t.name), tensor=t, is_output=False) for t in node.block.operands]
     outputs = [KernelParameter(name=names.claim(t.name), tensor=t, is_output=True) for t in node.results]
-    return lower_block(node.block, node.results, names), (*inputs, *outputs)
+    return lower_block(node.block, node.results, names, fuses=fuses), (*inputs, *outputs)
 
 
 def resident_blocks(plan: KernelPlan) -> int:
@@ -447,7 +449,7 @@ def emit_with_threads(node: GraphDefinedNode, name: str, schedule: Schedule, thr
     """Return a kernel of a certain number of threads. Raises: EmitError."""
     block, names = node.block, CNames()
     kernel_name = names.claim(name)
-    lowered, parameters = lower_with_parameters(node, names)
+    lowered, parameters = lower_with_parameters(node, names, fuses=schedule.choices.fuses)
     cluster = schedule.cluster or prod(block.cluster_dims)
     if cluster > block.forloop_range:
         raise EmitError(

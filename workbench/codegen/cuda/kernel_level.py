@@ -32,6 +32,7 @@ from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE, Schedule
 from workbench.codegen.cuda.units import Grouping, Unit, UnitKind
 from workbench.core.tensors import DeviceTensor
 from workbench.errors import EmitError
+from workbench.optimize.memory import Lifetime, plan_memory, without_reuse
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import GraphDefinedNode, OpNode
 
@@ -42,8 +43,10 @@ NO_SCHEDULES: Mapping[str, Schedule] = MappingProxyType({})
 class ProgramEmitter:
     """Emits one kernel graph, unit by unit."""
 
-    def __init__(self, graph: KernelGraph, schedules: Mapping[str, Schedule], *, library: bool) -> None:
-        self.graph, self.schedules, self.library = graph, schedules, library
+    def __init__(
+        self, graph: KernelGraph, schedules: Mapping[str, Schedule], *, library: bool, reuse: bool = True
+    ) -> None:
+        self.graph, self.schedules, self.library, self.reuse = graph, schedules, library, reuse
         self.grouping = Grouping(graph)
         self.taken: set[str] = set()
         self.steps: list[ProgramStep] = []
@@ -57,7 +60,7 @@ class ProgramEmitter:
             follower = units[number + 1] if number + 1 < len(units) else None
             self.steps.append(self.step(unit, follower))
         outputs = [self.output(name) for name in self.graph.output_names]
-        buffers, total = place_buffers(self.graph, self.steps, outputs)
+        buffers, total = place_buffers(self.graph, self.steps, outputs, reuse=self.reuse)
         return EmittedProgram(
             name=self.graph.name,
             steps=tuple(self.steps),
@@ -187,8 +190,10 @@ def buffer_bytes(tensor: DeviceTensor) -> int:
     return (reach + 1) * tensor.dtype.nbytes
 
 
-def place_buffers(graph: KernelGraph, steps: list[ProgramStep], outputs: list[str]) -> tuple[tuple[Buffer, ...], int]:
-    """Return every buffer, intermediates placed first-fit by lifetime, and the bytes of the workspace."""
+def place_buffers(
+    graph: KernelGraph, steps: list[ProgramStep], outputs: list[str], *, reuse: bool = True
+) -> tuple[tuple[Buffer, ...], int]:
+    """Return every buffer, intermediates placed by their lifetimes in the least memory, and the bytes of the workspace."""
     known = dict(graph.tensors)
     for step in steps:
         if isinstance(step, KernelLaunch):
@@ -199,29 +204,29 @@ def place_buffers(graph: KernelGraph, steps: list[ProgramStep], outputs: list[st
         for name in (*step_tensors(step)[0], *step_tensors(step)[1]):
             uses.setdefault(name, []).append(number)
     inputs = [tensor.name for tensor in graph.inputs]
-    buffers: list[Buffer] = []
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
-    for name in dict.fromkeys([*inputs, *uses, *outputs]):
+    names = list(dict.fromkeys([*inputs, *uses, *outputs]))
+    between = [name for name in names if name not in inputs and name not in outputs]
+    lifetimes = [Lifetime(name, buffer_bytes(known[name]), uses[name][0], uses[name][-1]) for name in between]
+    planned = (plan_memory if reuse else without_reuse)(lifetimes, alignment=WORKSPACE_ALIGNMENT)
+    offsets = dict(zip(between, planned.offsets, strict=True))
+    buffers = []
+    for name in names:
         span = uses.get(name, [0])
         role = "input" if name in inputs else "output" if name in outputs else "intermediate"
-        offset = None
-        if role == "intermediate":
-            size = -(-buffer_bytes(known[name]) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
-            offset = 0
-            for low, high, first, last in sorted(placed):
-                if first <= span[-1] and span[0] <= last and low < offset + size and offset < high:
-                    offset = high
-            placed.append((offset, offset + size, span[0], span[-1]))
-        buffers.append(Buffer(name, known[name], role, span[0], span[-1], offset))
-    return tuple(buffers), max((end for _, end, _, _ in placed), default=0)
+        buffers.append(Buffer(name, known[name], role, span[0], span[-1], offsets.get(name)))
+    return tuple(buffers), planned.total
 
 
 def emit_program(
-    graph: KernelGraph, *, schedules: Mapping[str, Schedule] = NO_SCHEDULES, library: bool = True
+    graph: KernelGraph,
+    *,
+    schedules: Mapping[str, Schedule] = NO_SCHEDULES,
+    library: bool = True,
+    reuse: bool = True,
 ) -> EmittedProgram:
     """Return a kernel graph as steps over buffers.
 
-    schedules: by the name of a kernel's first result; library: products of predefined operators by the vendor's library.
-    Raises: EmitError.
+    schedules: by the name of a kernel's first result; library: products of predefined operators by the vendor's library;
+    reuse: intermediates that are not needed at the same time share their place. Raises: EmitError.
     """
-    return ProgramEmitter(graph, schedules, library=library).run()
+    return ProgramEmitter(graph, schedules, library=library, reuse=reuse).run()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 from typing import assert_never
 
 from workbench.codegen.cuda.c_names import CNames
@@ -27,17 +28,19 @@ from workbench.codegen.cuda.tile_values import (
     Ragged,
     RunningMaximum,
     Saved,
+    Stored,
     TileValue,
     View,
     Viewed,
 )
+from workbench.codegen.cuda.value_paths import UNBOUNDED, is_below_maximum
 from workbench.core.dtypes import DType
 from workbench.core.shapes import Shape
 from workbench.core.tensors import DeviceTensor, RaggedSplit, RegisterTensor, SharedTensor
 from workbench.errors import EmitError
 from workbench.ops.attributes import complete_attributes
 from workbench.ops.registry import operator
-from workbench.ops.spec import Attributes, AttributeValue
+from workbench.ops.spec import Attributes, AttributeValue, OpKind
 from workbench.ugraph import inference
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.inference import LOOP, Place
@@ -174,11 +177,13 @@ class Lowering:
 
 
 class BlockLowering(Lowering):
-    """Lowers one block graph."""
+    """Lowers one block graph; fuses: elementwise operators are evaluated where they are read."""
 
-    def __init__(self, block: BlockGraph, results: Sequence[DeviceTensor], names: CNames) -> None:
+    def __init__(
+        self, block: BlockGraph, results: Sequence[DeviceTensor], names: CNames, *, fuses: bool = True
+    ) -> None:
         super().__init__(names)
-        self.block, self.results = block, results
+        self.block, self.results, self.fuses = block, results, fuses
         self.tiles: dict[str, TileValue] = {}
 
     def run(self) -> LoweredBlock:
@@ -195,6 +200,8 @@ class BlockLowering(Lowering):
                     made = [self.loaded(node)]
                 case OpNode():
                     made = self.operator(node.op, read, node.attribute_map, node.results)
+                    if not self.fuses and node.spec.kind is OpKind.ELEMENTWISE:
+                        made = [self.stored(value) for value in made]
                 case Accumulator():
                     made = [self.renamed(self.accumulated(node, read), node.result)]
                 case RunningMax():
@@ -222,6 +229,19 @@ class BlockLowering(Lowering):
             name=self.names.claim(tile.name), label=tile.name, shape=tile.shape, ragged=tile.ragged, dtype=tile.dtype,
             place=Place.LOOP if is_looped else Place.INVARIANT, parameter=node.operand,
             tensor=self.block.operands[node.operand], imap=node.imap, fmap=node.fmap if is_looped else None,
+        )  # fmt: skip
+
+    def stored(self, value: TileValue) -> TileValue:
+        """Return a value as a tile of its own; a single number is not worth one.
+
+        It is kept in float32 and, if it may be far larger than its operands, handed on as that.
+        """
+        if prod(value.shape) == 1:
+            return value
+        is_large = isinstance(value, Mapped) and value.op in UNBOUNDED and not is_below_maximum(value)
+        return Stored(
+            name=self.names.claim(value.label), label=value.label, shape=value.shape, ragged=value.ragged,
+            dtype=DType.FLOAT32 if is_large else value.dtype, place=value.place, operand=value,
         )  # fmt: skip
 
     def thread(self, node: ThreadNode, read: list[TileValue]) -> TileValue:
@@ -317,6 +337,8 @@ class BlockLowering(Lowering):
         return [maximum, shift]
 
 
-def lower_block(block: BlockGraph, results: Sequence[DeviceTensor], names: CNames) -> LoweredBlock:
-    """Return a block graph as tile values. Raises: EmitError."""
-    return BlockLowering(block, results, names).run()
+def lower_block(
+    block: BlockGraph, results: Sequence[DeviceTensor], names: CNames, *, fuses: bool = True
+) -> LoweredBlock:
+    """Return a block graph as tile values. fuses: see `choices.Choices`. Raises: EmitError."""
+    return BlockLowering(block, results, names, fuses=fuses).run()

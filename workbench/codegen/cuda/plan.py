@@ -46,7 +46,7 @@ from workbench.codegen.cuda.steps import (
     leaves,
     sink_roots,
 )
-from workbench.codegen.cuda.tile_storage import Registers, SharedTile, input_tile, operand_tile
+from workbench.codegen.cuda.tile_storage import Registers, SharedTile, input_tile, operand_tile, plain_tile
 from workbench.codegen.cuda.tile_values import (
     Accumulated,
     Contracted,
@@ -58,10 +58,18 @@ from workbench.codegen.cuda.tile_values import (
     MaximumShift,
     Ragged,
     RunningMaximum,
+    Stored,
     TileValue,
     walk_values,
 )
-from workbench.codegen.cuda.value_paths import has_plain_views, is_aligned, is_below_maximum, lazy_values, peeled
+from workbench.codegen.cuda.value_paths import (
+    UNBOUNDED,
+    has_plain_views,
+    is_aligned,
+    is_below_maximum,
+    lazy_values,
+    peeled,
+)
 from workbench.codegen.cuda.walks import ProductLayout
 from workbench.core.layouts import SharedLayout
 from workbench.codegen.cuda.warpgroups import suits_warpgroups, warpgroup_layout
@@ -75,8 +83,6 @@ MOST_LOGITS = 64
 
 """Iterations from which adding up the warps' partial results after the loop is paid for by less to read in it."""
 
-UNBOUNDED = frozenset({"exp", "pow", "power"})
-"""Operators whose result may be far larger than their operands."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -240,8 +246,9 @@ class Planner:
     def may_overflow(self, factor: TileValue) -> bool:
         """Return True when a computed factor may leave the range of float16 though its inputs are tame: it has an exp."""
         return any(
-            isinstance(value, Mapped) and value.op in UNBOUNDED and not is_below_maximum(value)
-            for value in lazy_values((factor,))
+            (isinstance(value, Mapped) and value.op in UNBOUNDED and not is_below_maximum(value))
+            or (isinstance(value, Stored) and self.may_overflow(value.operand))
+            for value in (*lazy_values((factor,)), *leaves((factor,)))
         )
 
     def kept_by(self, value: Contracted) -> Accumulated | None:
@@ -427,6 +434,12 @@ class Planner:
                 self.ready[value] = self.place_sink(Section.LOOP, value.shape, value.ragged, None, sink_)
             case MaximumShift():
                 self.ready[value] = self.ready[value.maximum]
+            case Stored():
+                tile = plain_tile(self.names.claim(f"{value.name}_tile"), value.shape, is_product=True)
+                self.result.tiles.append(tile)
+                self.result.shared[value] = tile
+                section, made = self.result.sections[value], StoreSink(value.operand, tile)
+                self.ready[value] = self.place_sink(section, value.shape, value.ragged, None, made)
             case _:
                 pass
 

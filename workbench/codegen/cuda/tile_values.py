@@ -116,6 +116,18 @@ class Mapped(TileValue):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Stored(TileValue):
+    """A tile that is made in shared memory although its readers could evaluate it: an operator that is not fused."""
+
+    operand: TileValue
+
+    @property
+    def reads(self) -> tuple[TileValue, ...]:
+        """The operand."""
+        return (self.operand,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Viewed(TileValue):
     """Elements of another tile, found elsewhere; `axis` (from the end) and `start` are a piece's."""
 

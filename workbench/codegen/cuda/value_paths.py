@@ -6,7 +6,20 @@ Invariant: a value is evaluated where it is read unless a step makes it (`steps.
 from __future__ import annotations
 
 from workbench.codegen.cuda.steps import leaves
-from workbench.codegen.cuda.tile_values import Folded, Folding, Joined, Mapped, RunningMaximum, TileValue, View, Viewed
+from workbench.codegen.cuda.tile_values import (
+    Folded,
+    Folding,
+    Joined,
+    Mapped,
+    RunningMaximum,
+    Stored,
+    TileValue,
+    View,
+    Viewed,
+)
+
+UNBOUNDED = frozenset({"exp", "pow", "power"})
+"""Operators whose result may be far larger than their operands."""
 
 
 def lazy_values(roots: tuple[TileValue, ...]) -> list[TileValue]:
@@ -68,7 +81,10 @@ def peeled(value: TileValue) -> tuple[TileValue, bool]:
 
 def is_below_maximum(value: Mapped) -> bool:
     """Return True for exp(x - m) with m a maximum, which does not exceed 1 where m is that of x."""
-    if value.op != "exp" or not isinstance(value.operands[0], Mapped) or value.operands[0].op != "sub":
+    exponent = value.operands[0]
+    if isinstance(exponent, Stored):
+        exponent = exponent.operand
+    if value.op != "exp" or not isinstance(exponent, Mapped) or exponent.op != "sub":
         return False
-    largest = peeled(value.operands[0].operands[1])[0]
+    largest = peeled(exponent.operands[1])[0]
     return isinstance(largest, RunningMaximum) or (isinstance(largest, Folded) and largest.folding is Folding.MAX)
