@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.cost.example_graphs import split_attention
 from workbench import programs
 from workbench.core.dtypes import DType
 from workbench.cost.counts import COUNTED, warp_grid
@@ -51,7 +52,7 @@ def test_stages_are_not_more_than_iterations_and_at_least_two() -> None:
 
 
 def test_results_for_later_kernels_are_told_apart() -> None:
-    graph = programs.known_good("gqa", heads=2, rows=64, head_dim=64, context=1024)[0]
+    graph = split_attention(2, 64, 64, 1024, split=4, loop=4)
     first, second = (counts(graph, LaunchChoice(), kernel) for kernel in (0, 1))
     partial = sum(tensor.nbytes for tensor in graph.graph_defined[0].results)
     assert (first["handed_bytes"], first["stored_bytes"]) == (partial, 0)

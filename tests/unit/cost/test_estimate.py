@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.cost.example_graphs import split_attention
 from workbench import programs
 from workbench.cost.calibration import spearman
 from workbench.cost.estimate import Features, estimate, features, price
@@ -42,7 +43,8 @@ def test_times_beside_measured_ones() -> None:
 
 
 def test_grouped_attention_at_batch_8_is_within_a_third() -> None:
-    graph = retile(programs.known_good("gqa", batch=8)[0], {0: Counts({"a": 16, "b": 2}, loop=8, split=8)})
+    graph = split_attention(16, 256, 64, 4096, split=8, loop=8)
+    graph = retile(graph, {0: Counts({"a": 16, "b": 2}, loop=8, split=8), 1: Counts({"a": 16, "b": 64})})
     choices = [LaunchChoice(128, 2), LaunchChoice(128, 1)]
     cost = estimate(graph, hardware=H200, choices=choices, preset=CALIBRATED)
     assert cost.total_us == pytest.approx(21.1, rel=0.33)  # measured: 21.14 us
@@ -52,7 +54,7 @@ def test_grouped_attention_at_batch_8_is_within_a_third() -> None:
 def test_parts_say_what_limits() -> None:
     weights = estimate(programs.known_good("gated_mlp")[0], hardware=H200)
     assert max(weights.parts, key=lambda part: weights.parts[part]) in ("device memory", "latency")
-    narrow = retile(programs.known_good("gqa")[0], {0: Counts({}, loop=64, split=1)})
+    narrow = retile(split_attention(2, 256, 64, 4096, split=16, loop=4), {0: Counts({"b": 4}, loop=64, split=1)})
     assert max((p := estimate(narrow, hardware=H200).parts), key=lambda part: p[part]) not in ("device memory", "L2")
     assert set(weights.parts) == set(PARTS)
     assert "blocks in" in weights.describe()
@@ -75,7 +77,7 @@ def test_warm_is_not_slower_and_intermediates_stay_in_the_cache() -> None:
     for name in programs.names():
         graph = programs.known_good(name)[0]
         assert estimate(graph, hardware=H200, cold=False).total_us <= estimate(graph, hardware=H200).total_us
-    small = estimate(programs.known_good("gqa")[0], hardware=H200)
+    small = estimate(split_attention(2, 256, 64, 4096, split=16, loop=4), hardware=H200)
     assert small.kernels[1].parts["device memory"] < 0.2
 
 
@@ -85,7 +87,7 @@ def test_what_does_not_fit_costs_infinitely() -> None:
 
 
 def test_choices_are_checked() -> None:
-    graph = programs.known_good("gqa")[0]
+    graph = split_attention(2, 64, 64, 1024, split=4, loop=4)
     with pytest.raises(UsageError, match="1 launch choices for 2"):
         estimate(graph, hardware=H200, choices=[LaunchChoice()])
     for threads, stages, cluster in ((100, 4, 1), (2048, 4, 1), (128, 0, 1), (128, 99, 1), (128, 4, 17), (128, 4, 0)):

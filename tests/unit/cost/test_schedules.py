@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.strategies import Options, kernel_graphs
+from tests.unit.cost.example_graphs import split_attention
 from workbench import programs
 from workbench.cost.candidates import ScheduleLimits, part_count
 from workbench.cost.estimate import estimate
@@ -94,7 +95,7 @@ def test_they_agree_for_random_graphs(graph: KernelGraph, seed: int) -> None:
 
 
 def test_realised_graphs_compute_the_same() -> None:
-    graph = programs.known_good("gqa", heads=2, rows=40, head_dim=16, context=300)[0]
+    graph = split_attention(2, 40, 16, 300, split=4, loop=3)
     rng = np.random.default_rng(0)
     inputs = [rng.normal(0, 0.3, tensor.shape) for tensor in graph.inputs]
     space = ScheduleSpace(graph, hardware=H200)
@@ -108,7 +109,7 @@ def test_realised_graphs_compute_the_same() -> None:
 
 
 def test_the_best_are_the_least_over_all_combinations() -> None:
-    graph = programs.known_good("gqa", heads=2, rows=32, head_dim=64, context=512)[0]
+    graph = split_attention(2, 32, 64, 512, split=2, loop=2)
     limits = ScheduleLimits(
         tiles=(16, 32), depths=(64, 128), splits=(1, 2, 4), clusters=(1, 2), stages=(2, 3), threads=(128,)
     )

@@ -140,16 +140,51 @@ def test_a_product_with_itself_is_not_cut_through_its_copy() -> None:
             retile(graph, Counts({axis: 3}))
 
 
+SPLIT = """kernel_graph "split" {
+  input Q: float64[2, 16, 8]
+  input K: float64[2, 8, 96]
+  input V: float64[2, 96, 8]
+  products: float64[2, 16, 32], sums: float64[2, 16, 4] = block_graph(Q, K, V) grid(2, 1, 4) loop(3) threads(128) {
+    q: float64[1, 16, 8] = load(Q) imap(x: 0)
+    k: float64[1, 8, 8] = load(K) imap(x: 0, z: 2) fmap(2)
+    v: float64[1, 8, 8] = load(V) imap(x: 0, z: 1) fmap(1)
+    t0: float64[1, 16, 8] = matmul(q, k)
+    t1: float64[1, 16, 8] = exp(t0)
+    t2: float64[1, 16, 8] = matmul(t1, v)
+    t3: float64[1, 16, 8] = accumulate sum(t2)
+    save(t3) omap(x: 0, z: 2)
+    t4: float64[1, 16, 1] = accumulate sum_dim(t1)
+    save(t4) omap(x: 0, z: 2)
+  }
+  O: float64[2, 16, 8] = block_graph(products, sums) grid(2) loop(1) threads(128) {
+    products: float64[1, 16, 32] = load(products) imap(x: 0)
+    sums: float64[1, 16, 4] = load(sums) imap(x: 0)
+    t0: float64[1, 16, 8] = %s(products, columns=8)
+    t1: float64[1, 16, 1] = sum(sums, axis=-1)
+    t2: float64[1, 16, 8] = div(t0, t1)
+    save(t2) omap(x: 0)
+  }
+  output O
+}"""
+
+
 def test_splits_of_a_reduced_axis_tie_the_kernel_that_folds_them() -> None:
-    graph = programs.known_good("gqa", heads=2, rows=16, head_dim=8, context=256)[0]
+    graph = parse_kernel_graph(SPLIT % "sum_to_columns")
     first, second = tilings(graph)
-    assert (first.split, first.loop, first.room) == ("d", "d", 2)
+    assert (first.split, first.loop, first.room, first.counts.split) == ("d", "d", 2, 4)
     assert second.split is None
     made = retile(graph, {0: Counts({"a": 2}, loop=3, split=5)})
     assert [tensor.shape for tensor in made.graph_defined[0].results] == [(2, 16, 40), (2, 16, 5)]
     assert Retiler(graph).split_names == {"d.z0": 0}
     inputs = arrays(graph, 2)
     np.testing.assert_allclose(evaluate(made, inputs)[0], evaluate(graph, inputs)[0], rtol=1e-10)
+
+
+def test_a_split_whose_parts_are_bent_before_they_are_added_up_keeps_its_count() -> None:
+    bent = SPLIT.replace("t3: float64[1, 16, 8] = accumulate sum(t2)", "t9: float64[1, 16, 8] = accumulate sum(t2)")
+    bent = bent.replace("    save(t3) omap", "    t3: float64[1, 16, 8] = square(t9)\n    save(t3) omap")
+    (first, _) = tilings(parse_kernel_graph(bent % "sum_to_columns"))
+    assert (first.split, first.loop) == (None, "d")
 
 
 def test_axes_keep_their_names_under_every_tiling() -> None:
