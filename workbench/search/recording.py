@@ -228,12 +228,21 @@ def difference(past: Replay, subject: Subject) -> str:
     return ""
 
 
-def record(events: Iterable[Event], path: str | os.PathLike[str], subject: Subject) -> Iterator[Event]:
-    """Yield the events, writing each to a file first. Such a record replays; only `search(record=...)` can continue one.
+def record(
+    events: Iterable[Event],
+    path: str | os.PathLike[str],
+    program: KernelGraph,
+    space: Space | None = None,
+    *,
+    seed: int = 0,
+    engine: str = "values",
+) -> Iterator[Event]:
+    """Yield the events, writing each to a file first; what else is given says in the file what they are of.
 
-    Raises: UsageError when the file exists and is no record of a search; OSError.
+    Such a record replays; only `search(record=...)` can continue one. Raises: UsageError when the file exists and is no
+    record of a search; OSError.
     """
-    recorder = Recorder(path, subject, resume=False)
+    recorder = Recorder(path, Subject(program, space or Space(), seed, engine), resume=False)
     try:
         for event in events:
             recorder.keep(event)

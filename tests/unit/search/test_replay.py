@@ -15,7 +15,7 @@ import workbench as wb
 from tests.unit.search.small_works import lines_of
 from workbench.errors import FormatError, UsageError
 from workbench.search.events import Event, Pruned, Said, Verified
-from workbench.search.recording import Subject, record
+from workbench.search.recording import record
 from workbench.search.replay import replay
 from workbench.search.space import Space
 from workbench.search.summary import collect
@@ -76,7 +76,7 @@ def test_many_events_open_at_once(tmp_path: Path) -> None:
         for number in range(50_000)
     ]
     path = tmp_path / "many.jsonl"
-    assert sum(1 for _ in record(events, path, Subject(PROGRAM, SPACE))) == len(events)
+    assert sum(1 for _ in record(events, path, PROGRAM, SPACE)) == len(events)
     start = time.process_time()
     run = replay(path)
     assert time.process_time() - start < 1.0
