@@ -17,12 +17,12 @@ from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.errors import NotApplicableError, WorkbenchError
 from workbench.ops.spec import AttributeValue
+from workbench.search.axis_runs import DimNames
 from workbench.search.enumeration import Sketch
 from workbench.search.hypergraph import Edge
 from workbench.search.layout import Builder, Laid, Layouts
 from workbench.search.palette import Effect, Operator
 from workbench.search.places import LOOP, Place
-from workbench.search.problem import DimNames
 from workbench.ugraph.block_graph import MAX_THREADS
 from workbench.ugraph.builder import BlockBuilder, KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -89,7 +89,7 @@ class Instantiation:
         for start in self.problem.starts:
             tensor = self.problem.program.inputs[start.position]
             if start.position not in values:
-                shape = tuple(prod(self.extents[name] for name in dim) for dim in start.dims)
+                shape = self._shape(start.own)
                 strides = dense_strides(tensor.shape, tensor.strides, shape)
                 values[start.position] = self.kernel.input(tensor.name, shape, tensor.dtype, strides)
         self._input_values = values
@@ -100,16 +100,17 @@ class Instantiation:
             starts = self.graph.expressions.starts
             number = starts.index(self.graph.values[node])
             start = self.problem.starts[number]
-            laid = Laid(self._input_values[start.position], start.dims)
-            self.device[node] = self._flat(laid)
+            dims = _flat_dims(start.dims)
+            self.device[node] = Laid(self._reshaped(self._input_values[start.position], dims), dims)
         return self.device[node]
 
-    def _flat(self, laid: Laid) -> Laid:
-        if all(len(dim) < 2 for dim in laid.dims):
-            return laid
-        dims = tuple((name,) for dim in laid.dims for name in dim)
-        shape = tuple(self.extents[name] for (name,) in dims)
-        return Laid(self.kernel.apply("reshape", laid.value, shape=shape), dims)
+    def _shape(self, dims: Sequence[DimNames]) -> tuple[int, ...]:
+        return tuple(prod(self.extents[name] for name in dim) for dim in dims)
+
+    def _reshaped(self, value: Value, dims: Sequence[DimNames]) -> Value:
+        """Return a device tensor with these dimensions."""
+        shape = self._shape(dims)
+        return value if value.shape == shape else self.kernel.apply("reshape", value, shape=shape)
 
     def _output(self, number: int) -> Value:
         """Return an output in the program's shape."""
@@ -117,10 +118,7 @@ class Instantiation:
         laid = self._device(self.sketch.outputs[number])
         flat = _flat_dims(goal.dims)
         value = Layouts(self.kernel, self.order).arranged(laid, flat, exactly=True)
-        if flat != goal.dims:
-            shape = tuple(prod(self.extents[name] for name in dim) for dim in goal.dims)
-            value = self.kernel.apply("reshape", value, shape=shape)
-        return value
+        return self._reshaped(value, goal.own)
 
     # ---------------------------------------------------------------------------------------------------- block level
     def _block(self, kernel: int, chosen: Sequence[tuple[int, Edge]]) -> None:
@@ -195,7 +193,10 @@ class Instantiation:
         return tile
 
     def _name(self, node: int) -> str | None:
-        if node not in self.sketch.outputs or any(len(d) > 1 for d in self.problem.goals[self._number(node)].dims):
+        if node not in self.sketch.outputs:
+            return None
+        goal = self.problem.goals[self._number(node)]
+        if self._shape(_flat_dims(goal.dims)) != self._shape(goal.own):  # it is reshaped afterwards
             return None
         name = self._program_output(node).name
         taken = {tensor.name for tensor in self.problem.program.inputs}

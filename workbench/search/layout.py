@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from workbench.errors import NotApplicableError
-from workbench.search.problem import DimNames
+from workbench.search.axis_runs import DimNames
 from workbench.ugraph.builder import BlockBuilder, KernelBuilder
 from workbench.ugraph.value import Value
 
 Builder = KernelBuilder | BlockBuilder
 UNIT: DimNames = ()
+IMPOSSIBLE = 9
+"""Transposes that an arrangement would take which transposes of the last two dimensions do not give."""
+
 _Factors = tuple["Laid", "Laid", str]
 
 
@@ -91,11 +95,11 @@ class Layouts:
         return Laid(self.builder.apply("reshape", laid.value, shape=shape), laid.axes)
 
     def transposes(self, laid: Laid, target: Sequence[DimNames]) -> int:
-        """Return how many transposes an arrangement takes, 9 for one that is not possible."""
+        """Return how many transposes an arrangement takes, IMPOSSIBLE for one that is not possible."""
         order = [dim for dim in target if dim in set(laid.axes)]
         if list(laid.axes) == order:
             return 0
-        return 1 if [*laid.axes[:-2], *laid.axes[-2:][::-1]] == order else 9
+        return 1 if [*laid.axes[:-2], *laid.axes[-2:][::-1]] == order else IMPOSSIBLE
 
     # ------------------------------------------------------------------------------------------------------ operators
     def together(self, left: Laid, right: Laid) -> tuple[Value, Value, tuple[DimNames, ...]]:
@@ -120,10 +124,41 @@ class Layouts:
         """Return the matrix product over a shared axis; the operand that needs fewer transposes stands left."""
         plans = [self._product_plan(one, two, axis), self._product_plan(two, one, axis)]
         best = min(plans, key=lambda plan: plan.cost)
+        if best.cost[0] >= IMPOSSIBLE:
+            return self._flattened_product(one, two, axis)
         left, right = self._matrix(best.left, best.left_target), self._matrix(best.right, best.right_target)
         result = self.builder.apply("matmul", left, right)
         dims = (*best.leads, best.row, best.column)
         return Laid(result, dims[len(dims) - len(result.shape) :])
+
+    def _flattened_product(self, one: Laid, two: Laid, axis: str) -> Laid:
+        """Return a product of operands that share no other axis, each taken as a matrix: (b, heads, width) as (b, columns)."""
+        if {*one.axes} & {*two.axes} != {(axis,)}:
+            raise NotApplicableError(
+                f"{one.value.name} and {two.value.name} would have to be transposed beyond the last two axes"
+            )
+        extents = {dim: n for laid in (one, two) for dim, n in zip(laid.dims, laid.value.shape, strict=True)}
+        flat = self.product(self._matrix_of(one, axis), self._matrix_of(two, axis), axis)
+        parts = {tuple(name for dim in own for name in dim): own for own in (_beside(one, axis), _beside(two, axis))}
+        dims = tuple(part for dim in flat.dims for part in parts.get(dim, (dim,)))
+        shape = tuple(extents.get(dim, 1) for dim in dims)
+        return Laid(self.builder.apply("reshape", flat.value, shape=shape), dims)
+
+    def _matrix_of(self, laid: Laid, axis: str) -> Laid:
+        """Return an operand with all its axes but one as one dimension. Raises: NotApplicableError when it lies among them."""
+        inner, own = (axis,), _beside(laid, axis)
+        if len(own) < 2:
+            return laid
+        if inner not in (laid.axes[0], laid.axes[-1]):
+            raise NotApplicableError(
+                f"{laid.value.name} has {axis} between its other axes and cannot be taken as a matrix"
+            )
+        extents = dict(zip(laid.dims, laid.value.shape, strict=True))
+        columns = tuple(name for dim in own for name in dim)
+        sides = [(inner, extents[inner]), (columns, prod(extents[dim] for dim in own))]
+        sides = sides if laid.axes[0] == inner else sides[::-1]
+        value = self.builder.apply("reshape", laid.value, shape=tuple(extent for _, extent in sides))
+        return Laid(value, tuple(dim for dim, _ in sides))
 
     def joined_product(self, one: _Factors, two: _Factors) -> Laid:
         """Return [x | y] [w ; z] of the factors (x, w, their axis) and (y, z, their axis).
@@ -166,6 +201,11 @@ class Layouts:
             self._rank(row) > self._rank(column),
         )
         return _ProductPlan(left, right, tuple(leads), row, column, left_target, right_target, cost)
+
+
+def _beside(laid: Laid, axis: str) -> list[DimNames]:
+    """Return the axes of a value but one."""
+    return [dim for dim in laid.axes if dim != (axis,)]
 
 
 @dataclass(frozen=True, slots=True)

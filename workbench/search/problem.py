@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 
 from workbench.core.shapes import Shape
 from workbench.domains import abstract_expr as expr
@@ -18,6 +19,7 @@ from workbench.errors import NotApplicableError, UsageError
 from workbench.ops.attributes import complete_attributes, fraction, integer
 from workbench.ops.registry import operator
 from workbench.ops.spec import Attributes, AttributeValue, Dim, Factor, OpKind, OpSpec, as_fraction
+from workbench.search.axis_runs import DimNames, Runs, joined, runs_of
 from workbench.ugraph.axes import AxisAnalysis, analyze_axes
 from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 from workbench.ugraph.nodes import OpNode
@@ -26,24 +28,29 @@ COUNT_FREE = frozenset({"sum", "mean", "max", "sum_to_columns"})
 """Reductions that the search takes as they are."""
 
 _Shaped = tuple[Shape, Fraction | None]
-DimNames = tuple[str, ...]  # the axes of one dimension, outermost first; none for a dimension that is broadcast
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A program input as the search sees it: position among the inputs, its expression, the axes of each dimension."""
+    """A program input as the search sees it.
+
+    Attributes: position among the inputs; term; dims: the axes of each dimension; own: the same before factors that run
+    together were joined (`axis_runs`), which is how the tensor lies.
+    """
 
     position: int
     term: Term
     dims: tuple[DimNames, ...]
+    own: tuple[DimNames, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A program output: its expression and the axes of each dimension."""
+    """A program output. Attributes: term; dims, own: as of `Start`."""
 
     term: Term
     dims: tuple[DimNames, ...]
+    own: tuple[DimNames, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +119,32 @@ class _Reader:
         self.terms: dict[str, Term] = {}
         self.literals: dict[str, Fraction] = {}
         self.dropped = self._broadcast_axes()
+        self.runs: Runs = runs_of(program, self.analysis, self._factors)
         self.has_outer_products = False
         self._primes = _large_primes()
 
     def read(self) -> Problem:
         starts = []
         for position, tensor in enumerate(self.program.inputs):
-            dims = self._dims(self.analysis.dims(tensor.name))
+            own = self._factors(self.analysis.dims(tensor.name))
+            dims = joined(own, self.runs)
             term = expr.symbol(f"in{position}", [Axis(name) for dim in dims for name in dim])
             self.terms[tensor.name] = term
-            starts.append(Start(position, term, dims))
+            starts.append(Start(position, term, dims, own))
         for node in self.program.nodes:
             assert isinstance(node, OpNode)
             self._node(node)
         goals = tuple(
-            Goal(self.terms[tensor.name], self._dims(self.analysis.dims(tensor.name)))
+            Goal(self.terms[tensor.name], joined(own, self.runs), own)
             for tensor in self.program.outputs
+            for own in [self._factors(self.analysis.dims(tensor.name))]
         )
         starts += self._copied_inputs(starts, goals)
         return Problem(
             self.program,
             tuple(starts),
             goals,
-            {name: axis.extent for name, axis in self.analysis.axes.items()},
+            self._extents(),
             tuple(self.reduced),
             self._numbers_of(goals),
             self._operators(),
@@ -144,7 +154,7 @@ class _Reader:
         )
 
     # ---------------------------------------------------------------------------------------------------------- axes
-    def _dims(self, dims: Iterable[Sequence[str]]) -> tuple[DimNames, ...]:
+    def _factors(self, dims: Iterable[Sequence[str]]) -> tuple[DimNames, ...]:
         """Return the axes of each dimension, products taken apart, without axes of extent 1 that are broadcast."""
         found = []
         for dim in dims:
@@ -174,9 +184,14 @@ class _Reader:
                 dropped |= {name for name in (seen - after) & unit if path not in analysis.axes[name].reduced_by}
         return frozenset(dropped)
 
+    def _extents(self) -> dict[str, int]:
+        extents = {name: axis.extent for name, axis in self.analysis.axes.items()}
+        joint = {name: prod(extents[factor] for factor in factors) for factors, name in self.runs.values()}
+        return extents | joint
+
     def _ties(self) -> dict[str, tuple[str, ...]]:
         """Return per axis the axes whose extents make up its own, in an order in which each follows those it needs."""
-        found: dict[str, tuple[str, ...]] = {}
+        found = {name: factors for factors, name in self.runs.values()}
         for name, axis in self.analysis.axes.items():
             if axis.copy_of:
                 found[name] = (axis.copy_of,)
@@ -203,7 +218,7 @@ class _Reader:
             self.terms[node.results[0].name] = expr.constant(value)
             return
         shapes = tuple(self.program.tensor(name).shape for name in node.operands)
-        seen = [self._dims(self.analysis.operands[path, position]) for position in range(len(shapes))]
+        seen = [self._factors(self.analysis.operands[path, position]) for position in range(len(shapes))]
         terms = tuple(
             self._as_seen(self.terms[name], name, dims) for name, dims in zip(node.operands, seen, strict=True)
         )
@@ -226,7 +241,8 @@ class _Reader:
         names = seen[dim.operand][dim.axis]
         if isinstance(member, Factor):
             names = names[member.position : member.position + 1]
-        return names
+        (result,) = joined([names], self.runs) or ((),)
+        return result
 
     def _with_number(self, shape: tuple[int, ...], attributes: Attributes, group: Sequence[str]) -> tuple[int, ...]:
         axis = integer(attributes, "axis") if "axis" in attributes else -1
@@ -236,10 +252,10 @@ class _Reader:
 
     def _as_seen(self, term: Term, name: str, seen: tuple[DimNames, ...]) -> Term:
         """Return an operand's expression with its axes named as the operator sees them (X in X @ X^T)."""
-        own = self._dims(self.analysis.dims(name)) if name not in self.literals else ()
+        own = self._factors(self.analysis.dims(name)) if name not in self.literals else ()
         pairs = {
             Axis(old): Axis(new)
-            for dim, other in zip(own, seen, strict=False)
+            for dim, other in zip(joined(own, self.runs), joined(seen, self.runs), strict=False)
             for old, new in zip(dim, other, strict=False)
             if old != new
         }
@@ -258,7 +274,8 @@ class _Reader:
                         zip((axis.name for axis in base.term.axes), (axis.name for axis in sub.axes), strict=True)
                     )
                     dims = tuple(tuple(names[name] for name in dim) for dim in base.dims)
-                    known[sub] = Start(base.position, sub, dims)
+                    own = tuple(tuple(names.get(name, name) for name in dim) for dim in base.own)
+                    known[sub] = Start(base.position, sub, dims, own)
                     result.append(known[sub])
         return result
 

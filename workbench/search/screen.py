@@ -24,6 +24,7 @@ from workbench.search.enumeration import Sketch
 from workbench.search.problem import Problem
 from workbench.search.schedules import follow_ties, small_extents, small_instance
 from workbench.search.verdicts import Screening
+from workbench.ugraph.axes import analyze_axes
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, GraphDefinedNode, InputIterator, OpNode
@@ -55,7 +56,8 @@ class Screen:
     def _instance(self, extents: dict[str, int]) -> _Instance | None:
         program = self.problem.program
         try:
-            small = reinstantiate(program, extents)
+            names = analyze_axes(program).axes  # without those that only the search knows, joined of several
+            small = reinstantiate(program, {name: extent for name, extent in extents.items() if name in names})
         except WorkbenchError:
             return None
         rng = np.random.default_rng(self.seed)

@@ -7,8 +7,8 @@ import pytest
 
 import workbench as wb
 from workbench.errors import NotApplicableError
+from workbench.search.axis_runs import DimNames
 from workbench.search.layout import Laid, Layouts
-from workbench.search.problem import DimNames
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.value import Value
 
