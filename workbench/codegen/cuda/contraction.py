@@ -136,8 +136,6 @@ def pair_lines(step: ProductStep, left: Operand, right: Operand, depth_steps: in
     unroll: bool | int = True if depth_steps <= FULL_UNROLL else 4
     if split:  # three times the work a step, and twice the fragments: registers spill where steps overlap
         unroll = 1 if layout.accumulators >= 32 else 2
-    if split:  # three times the work a step, and twice the fragments: registers spill where steps overlap
-        unroll = 1 if layout.accumulators >= 32 else 2
     return [*held, *loop(every_depth, lines, unroll=unroll)]
 
 

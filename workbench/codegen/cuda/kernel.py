@@ -462,9 +462,9 @@ def emit_with_threads(node: GraphDefinedNode, name: str, schedule: Schedule, thr
     mark_exponentials(plan, fast=fast)
     join_products(plan, arrival(plan))
     hold_left(plan)
+    choose_warpgroups(plan)
     body = KernelWriter(plan, kernel_name, parameters, fast).body()
     grid = (block.grid_dims[0] * cluster, block.grid_dims[1], block.grid_dims[2])
-    choose_warpgroups(plan)
     try:
         launch = LaunchShape(
             kernel=kernel_name, grid=grid, threads=threads, cluster=(cluster, 1, 1), shared_bytes=plan.shared_bytes

@@ -71,16 +71,16 @@ from workbench.codegen.cuda.value_paths import (
     peeled,
 )
 from workbench.codegen.cuda.walks import ProductLayout
-from workbench.core.layouts import SharedLayout
 from workbench.codegen.cuda.warpgroups import suits_warpgroups, warpgroup_layout
+from workbench.core.layouts import SharedLayout
 from workbench.core.shapes import Shape
 from workbench.errors import EmitError
 from workbench.ugraph.inference import Place
 
-LONG_LOOP = 4
 MOST_LOGITS = 64
 """Floats of a product that a thread holds within an iteration by choice, where it could do with fewer."""
 
+LONG_LOOP = 4
 """Iterations from which adding up the warps' partial results after the loop is paid for by less to read in it."""
 
 
@@ -307,12 +307,12 @@ class Planner:
         """Return the layout of a product that follows no other."""
         section, warps = self.result.sections[value], self.result.warps
         is_kept = self.kept_by(value) is not None
-        if section is Section.LOOP and not is_kept:
-            return fragment_layout(shape, warps, whole_rows=not self.keeps_all_folds())
         if suits_warpgroups(value, self.narrow_type(value)) and not self.works_on_left(value):
             together = warpgroup_layout(shape, warps, split_depth=is_kept, most=most if is_kept else MOST_LOGITS)
             if together is not None:
                 return together
+        if section is Section.LOOP and not is_kept:
+            return fragment_layout(shape, warps, whole_rows=not self.keeps_all_folds())
         steps = self.lowered.iterations if section is Section.LOOP else 1
         whole_rows = section is Section.LOOP and self.works_on_left(value)
         return default_layout(shape, warps, steps, most=most, whole_rows=whole_rows)
