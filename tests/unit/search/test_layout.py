@@ -44,6 +44,7 @@ def random(*axes: str) -> list[np.ndarray]:
     [
         ("ab", "bc", "ab,bc->ac"), ("ab", "cb", "ab,cb->ac"), ("ba", "bc", "ba,bc->ac"), ("ba", "cb", "ba,cb->ac"),
         ("bc", "ab", "bc,ab->ac"), ("dab", "bc", "dab,bc->dac"), ("dab", "dbc", "dab,dbc->dac"), ("b", "bc", "b,bc->c"),
+        ("ab", "bcd", "ab,bcd->acd"), ("ab", "cdb", "ab,cdb->acd"), ("bad", "bc", "bad,bc->adc"),
     ],
 )  # fmt: skip
 def test_a_product_over_b_whatever_lies_where(left: str, right: str, subscripts: str) -> None:
