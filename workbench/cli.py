@@ -29,6 +29,7 @@ COMMANDS = {
     "verify": "decide whether two graphs compute the same",
     "emit": "write the CUDA kernels of a program or graph",
     "search": "find µGraphs that compute the same as a program",
+    "ablate": "table what each pruner of the search by prefixes saves",
     "replay": "print a recorded run the way it was printed when it ran",
     "measure": "time kernels beside what you would otherwise run",
     "doctor": "say which optional parts this machine has",

@@ -338,11 +338,12 @@ class PrefixSearch:
             facts={"kept": self.counts.kept, "ended": self.counts.ended},
         )
 
-    def run(self) -> Counts:
-        """Search the plan without a word. Returns the counts; `found` has the structures."""
+    def run(self, seconds: float | None = None) -> Counts:
+        """Search the plan without a word, for so many seconds of process time at most. `found` has the structures."""
         start = time.process_time()
-        if self.options.seconds is not None:
-            self._deadline = start + self.options.seconds
+        seconds = self.options.seconds if seconds is None else seconds
+        if seconds is not None:
+            self._deadline = start + seconds
         for _ in self._grow(self.prefix(self.options.start) if self.options.start else self.root()):
             pass
         self.counts.seconds = time.process_time() - start
