@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from workbench import __version__
 from workbench.codegen.cuda.content_cache import user_cache_folder
 from workbench.codegen.cuda.schedule import Schedule, WarpLayout
+from workbench.codegen.cuda.storage import to_storage
 from workbench.commands import requests
 from workbench.commands.answer import Answer, Call, Json
 from workbench.core.dtypes import DType
 from workbench.cost.hardware import hardware, hardware_names
 from workbench.device.ceilings import Ceilings, measure_ceilings
+from workbench.device.check_inputs import InputKind, draw
 from workbench.device.counters import count_targets, modelled_traffic
 from workbench.device.counters_run import CountTarget
 from workbench.device.machine import read_machine
@@ -29,6 +35,7 @@ from workbench.device.measure_program import (
     prepare_job,
     source_hash,
 )
+from workbench.device.peer_warmup import load_torch, warm_peers
 from workbench.device.peers import ALL_PEERS, CUBLAS
 from workbench.device.timing import TimingOptions
 from workbench.device.worker import Outcome, Worker, run_in_workers
@@ -43,7 +50,8 @@ from workbench.shipped import shipped_path
 from workbench.views.measured_table import markdown_table, text_table
 
 PREPARE_S, ROW_S, CEILINGS_S = 300.0, 240.0, 120.0
-MOST_STORED = 2
+LEAST_CORES_TO_WARM = 8
+MOST_STORED = 3
 """Kept candidates that are timed beside the known good ones."""
 
 
@@ -93,7 +101,10 @@ def run(call: Call) -> Answer:
     device = arguments.device or _device_of(machine.gpu)
     store = measurement_store(arguments.out or user_cache_folder("records") / f"{device}.jsonl")
     session = _Session(call, device, machine.gpu, names, store)
-    return _answer(session.measure(instances), arguments, replayed=False, out=store.path)
+    rows = session.measure(instances)
+    if arguments.counters:
+        rows = session.count(instances, rows)
+    return _answer(rows, arguments, replayed=False, out=store.path)
 
 
 def _instances(call: Call) -> list[Instance]:
@@ -150,11 +161,9 @@ class _Session:
         open_rows = [number for number, row in enumerate(rows) if row is None]
         if not open_rows:
             return [row for row in rows if row is not None]
-        self._call.progress(f"preparing {len(open_rows)} rows")
-        prepared = run_in_workers(
-            prepare_job, [jobs[number] for number in open_rows], workers=_cores(), timeout_s=PREPARE_S
-        )
         with Worker() as worker:
+            self._call.progress(f"preparing {len(open_rows)} rows")
+            prepared = self._prepare([jobs[number] for number in open_rows], worker)
             self._call.progress("measuring what the GPU reaches")
             found = worker.run(measure_ceilings, CEILINGS_S)
             ceilings = found.value or self._recorded_ceilings(found.reason)
@@ -170,45 +179,44 @@ class _Session:
                 row["elapsed_s"] = time.perf_counter() - started
                 rows[number] = self._store.append(row)
                 self._call.progress(text_table([row]).splitlines()[-1])
-        if self._arguments.counters:
-            self._count(
-                [number for number in open_rows if (rows[number] or {})["correct"]], rows, jobs, prepared, open_rows
-            )
         return [row for row in rows if row is not None]
+
+    def _prepare(self, jobs: Sequence[MeasureJob], worker: Worker) -> list[Outcome[PreparedJob]]:
+        """Return the jobs made ready; meanwhile torch loads and, where there are cores for it, compiles the peers ahead."""
+        ahead = [(job.program, job.peers, job.device) for job in jobs]
+        with ThreadPoolExecutor(2) as executor:
+            executor.submit(worker.run, load_torch, PREPARE_S)
+            if _cores() >= LEAST_CORES_TO_WARM and len(jobs) > 1:
+                executor.submit(run_in_workers, warm_peers, ahead, workers=_cores() // 2, timeout_s=PREPARE_S)
+            return run_in_workers(prepare_job, jobs, workers=_cores(), timeout_s=PREPARE_S)
 
     def _recorded_ceilings(self, reason: str) -> Ceilings:
         gpu = hardware(self._device)
         why = f"hardware record of {gpu.name}, since measuring failed: {' '.join(reason.split())[:200]}"
         return Ceilings(gpu.bandwidth_tb_s, gpu.tensor_rate(DType.FLOAT16), why)
 
-    def _count(
-        self,
-        numbers: Sequence[int],
-        rows: list[Record | None],
-        jobs: Sequence[MeasureJob],
-        prepared: Sequence[Outcome[PreparedJob]],
-        open_rows: Sequence[int],
-    ) -> None:
-        """Read the hardware's counters of the rows' kernels, in one profiled process, and add the rows anew with them."""
-        self._call.progress(f"reading counters of {len(numbers)} rows")
-        ready = dict(zip(open_rows, prepared, strict=True))
-        targets, kept = [], []
-        for number in numbers:
-            row, value = rows[number], ready[number].value
-            if row is None or value is None:
+    def count(self, instances: Sequence[Instance], rows: Sequence[Record]) -> list[Record]:
+        """Return the rows with hardware counters of our kernels, read in one profiled process, added anew where they are new."""
+        found = list(rows)
+        targets: dict[int, CountTarget] = {}
+        for number, (instance, row) in enumerate(zip(instances, rows, strict=True)):
+            if not row["correct"] or row["traffic"]["device"]["measured"]:
                 continue
-            best = next(one for one in jobs[number].candidates if one.label == row["ours"])
-            kept.append(number)
-            targets.append(
-                CountTarget(
-                    label=label_of(row), graph=best.graph, schedules=dict(best.schedules), device=self._device,
-                    inputs=value.cases[0].inputs,
-                )
+            job = self._job(instance)
+            best = next((one for one in job.candidates if one.label == row["ours"]), None)
+            if best is None or best.graph.hash != row["graph_hash"]:
+                continue
+            rng = np.random.default_rng(self._arguments.seed)
+            inputs = [to_storage(draw(tensor, InputKind.RANDOM, rng), tensor.dtype) for tensor in job.program.inputs]
+            targets[number] = CountTarget(
+                label=label_of(row), graph=best.graph, schedules=dict(best.schedules), device=self._device,
+                inputs=tuple(inputs),
             )  # fmt: skip
-        for number, traffic in zip(kept, count_targets(targets, hardware(self._device)), strict=True):
-            row = rows[number]
-            assert row is not None
-            rows[number] = self._store.append({**row, "traffic": traffic.to_json()})
+        self._call.progress(f"reading counters of {len(targets)} rows")
+        counted = count_targets(list(targets.values()), hardware(self._device)) if targets else []
+        for number, traffic in zip(targets, counted, strict=True):
+            found[number] = self._store.append({**rows[number], "traffic": traffic.to_json()})
+        return found
 
     def _kept(self) -> dict[tuple[object, ...], Record]:
         return {
@@ -333,8 +341,6 @@ def schedule_of(fields: Any) -> Schedule:
 
 
 def _cores() -> int:
-    import os
-
     return os.cpu_count() or 1
 
 

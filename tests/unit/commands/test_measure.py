@@ -18,8 +18,10 @@ from workbench.commands import measure
 from workbench.device import peers
 from workbench.device.ceilings import Ceilings, measure_ceilings
 from workbench.device.contenders import Refusal, Timing, TimingReport
+from workbench.device.counters import Traffic
 from workbench.device.machine import Machine
-from workbench.device.measure_program import Measured, MeasureJob, PreparedJob
+from workbench.device.measure_program import Measured, MeasureJob, PreparedJob, prepare_job
+from workbench.device.peer_warmup import load_torch, warm_peers
 from workbench.device.worker import Outcome
 from workbench.errors import LaunchError
 from workbench.records.candidates import StoredCandidate, candidate_store, save_candidate
@@ -48,7 +50,7 @@ class Gpu:
     """Stands in for the worker processes and the GPU behind them; `behaviour` makes outcomes of jobs."""
 
     def __init__(self, behaviour: Callable[[MeasureJob], Outcome[Measured]]) -> None:
-        self.behaviour, self.measured = behaviour, list[MeasureJob]()
+        self.behaviour, self.measured, self.warmed = behaviour, list[MeasureJob](), list[tuple[str, ...]]()
         self.ceilings: Outcome[Ceilings] = Outcome(kind="done", reason="", elapsed_s=0.1, value=Ceilings(4.6, 660.0))
 
     def __enter__(self) -> Gpu:
@@ -58,6 +60,8 @@ class Gpu:
         return None
 
     def run(self, function: Callable[..., Any], timeout_s: float, *arguments: Any) -> Any:
+        if function is load_torch:
+            return Outcome(kind="done", reason="", elapsed_s=0.1, value=True)
         if function is measure_ceilings:
             return self.ceilings
         prepared, device = arguments
@@ -85,7 +89,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpu:
     """A GPU machine on which everything goes well."""
     made = Gpu(right)
 
-    def prepare(function: Any, jobs: list[MeasureJob], *, workers: int, timeout_s: float) -> list[Outcome[PreparedJob]]:
+    def prepare(function: Any, jobs: list[Any], *, workers: int, timeout_s: float) -> list[Outcome[Any]]:
+        if function is warm_peers:
+            made.warmed += [names for _, names, _ in jobs]
+            return [Outcome(kind="crash", reason="torch is broken", elapsed_s=0.1) for _ in jobs]
+        assert function is prepare_job
         return [
             Outcome(
                 kind="done", reason="", elapsed_s=0.1,
@@ -231,6 +239,40 @@ def test_kept_candidates_go_before_known_good_ones(
     (schedule,) = job.candidates[0].schedules.values()
     assert schedule.threads == 256
     assert schedule.layouts["t"] == WarpLayout(rows=2)
+
+
+def test_peers_are_compiled_ahead_where_there_are_cores(
+    capsys: pytest.CaptureFixture[str], gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = ["measure", "--all", "--only", "ntrans", "--peers", "eager,compile", "--out", str(tmp_path / "a.jsonl")]
+    monkeypatch.setattr(measure, "_cores", lambda: 2)
+    answer(capsys, *call)
+    assert gpu.warmed == []
+    monkeypatch.setattr(measure, "_cores", lambda: 16)
+    answer(capsys, *call, "--fresh")  # a warm-up that fails costs time only
+    assert gpu.warmed == [("eager", "compile")] * 2
+
+
+def test_counters_are_added_to_rows_that_lack_them(
+    capsys: pytest.CaptureFixture[str], gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, asked = tmp_path / "a.jsonl", list[str]()
+
+    def count(targets: list[Any], hardware: Any) -> list[Traffic]:
+        asked.extend(target.label for target in targets)
+        assert all(len(target.inputs) == len(target.graph.inputs) for target in targets)
+        return [Traffic(device_bytes=1e6, l2_bytes=2e6, is_measured=True, kernels=1) for _ in targets]
+
+    monkeypatch.setattr(measure, "count_targets", count)
+    call = ["measure", "--all", "--only", "ntrans", "--out", str(out)]
+    assert not any(row["traffic"]["device"]["measured"] for row in answer(capsys, *call)["rows"])
+    rows = answer(capsys, *call, "--counters")["rows"]
+    assert [row["traffic"]["device"] for row in rows] == [{"bytes": 1e6, "measured": True}] * 2
+    assert len(asked) == 2
+    assert len(measurement_store(out).records()) == 4
+    assert len(gpu.measured) == 2
+    answer(capsys, *call, "--counters")
+    assert len(asked) == 2
 
 
 def test_without_a_gpu_it_says_so_and_names_the_way_out(capsys: pytest.CaptureFixture[str], no_gpu: None) -> None:
