@@ -22,6 +22,7 @@ from workbench.search.enumeration import Sketch
 from workbench.search.events import Completed, Event, Extended, Progress, Pruned, Said, Started
 from workbench.search.expressions import Expressions
 from workbench.search.palette import Palette, palette_of
+from workbench.search.pieces import Pieces, taken_apart
 from workbench.search.places import Place
 from workbench.search.plans import Plan, axis_parts, folds_of, plans_of
 from workbench.search.prefix.extents import part_extents
@@ -113,9 +114,14 @@ class Shared:
         return Shared, (self.program, self.space, self.seed, self.verifier, self.options)
 
     @cached_property
+    def pieces(self) -> Pieces:
+        """The program, taken apart where it concatenates or splits."""
+        return taken_apart(self.program)
+
+    @cached_property
     def problem(self) -> Problem:
         """The program as expressions."""
-        return problem_of(self.program)
+        return problem_of(self.pieces.core)
 
     @cached_property
     def plans(self) -> tuple[Plan, ...]:
@@ -223,7 +229,7 @@ class PrefixSearch:
             axis_parts(plan),
             folds_of(self.problem, [plan]),
             limit=limits.block + limits.kernels,
-            outer_products=shared.space.outer_products,
+            outer_products=shared.space.outer_products or shared.problem.has_outer_products,
             folds_whole=limits.kernels > 0 or len(plan.loops) > 1,
         )
         needs = any(pruner.needs_expressions for pruner in self.options.pruners)
@@ -519,7 +525,7 @@ class PrefixSearch:
             return 0, 0
         for number, (sketch, _) in enumerate(self.found.values()):
             try:
-                graph = first_instance(sketch)
+                graph = self.shared.pieces.whole(first_instance(sketch))
             except NotApplicableError as fault:
                 yield self._left_out("layout", sketch, str(fault))
                 continue
