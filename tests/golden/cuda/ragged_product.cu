@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
 
     // t0 = x @ y: [3, 11], summed over the iterations as t1; warps: 2 along the depth
     if (warp < 2) {
-#pragma unroll
+#pragma unroll 2
       for (int low = 0; low < 2; low++) {
         const int depth = warp * 16 + low * 8;
         u32 left[1][4], left_low[1][4];

@@ -30,6 +30,7 @@ from workbench.codegen.cuda.library_matmul import plan_matmul
 from workbench.codegen.cuda.rule_blocks import product_block, rows_block
 from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE, Schedule
 from workbench.codegen.cuda.units import Grouping, Unit, UnitKind
+from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.errors import EmitError
 from workbench.optimize.memory import Lifetime, plan_memory, without_reuse
@@ -55,6 +56,9 @@ class ProgramEmitter:
 
     def run(self) -> EmittedProgram:
         """Return the program."""
+        for tensor in self.graph.inputs:  # an input that nothing reads is an array of the launch all the same
+            if tensor.dtype is DType.FLOAT64:
+                raise EmitError("float64 is not claimed", tensor.name, "use float32, or a 16-bit type")
         units = list(self.grouping.run())
         for number, unit in enumerate(units):
             follower = units[number + 1] if number + 1 < len(units) else None

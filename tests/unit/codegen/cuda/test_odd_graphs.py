@@ -288,3 +288,11 @@ def test_long_rows_are_not_unrolled() -> None:
 
 def test_float64_is_refused() -> None:
     assert "float64" in str(refused(lambda k: [k.apply("relu", k.input("X", (4, 4), DType.FLOAT64))]))
+
+
+def test_an_input_of_float64_is_refused_though_nothing_reads_it() -> None:
+    def build(k: KernelBuilder) -> Sequence[Value]:
+        k.input("unread", (4,), DType.FLOAT64)
+        return [k.apply("relu", k.input("X", (4, 4), F32))]
+
+    assert refused(build).node == "unread"
