@@ -35,7 +35,7 @@ from workbench.search.hypergraph import Hypergraph
 from workbench.search.nesting import Nesting, is_hopeless
 from workbench.search.outside import reasons
 from workbench.search.palette import Palette, palette_of
-from workbench.search.pieces import Pieces, pieces_of
+from workbench.search.pieces import Pieces, taken_apart
 from workbench.search.plans import Plan, axis_parts, folds_of, plans_of
 from workbench.search.problem import Problem, problem_of
 from workbench.search.schedules import first_instance
@@ -121,16 +121,12 @@ class _Shared:
         return _shared, (self.program, self.space, self.seed, self.screens)
 
     @cached_property
-    def pieces(self) -> Pieces | None:
-        return pieces_of(self.program)
+    def pieces(self) -> Pieces:
+        return taken_apart(self.program)
 
     @cached_property
     def problem(self) -> Problem:
-        return problem_of(self.pieces.core if self.pieces else self.program)
-
-    def whole(self, graph: KernelGraph) -> KernelGraph:
-        """Return a µGraph of the program, found for its pieces."""
-        return self.pieces.whole(graph) if self.pieces else graph
+        return problem_of(self.pieces.core)
 
     @cached_property
     def palette(self) -> Palette:
@@ -277,7 +273,7 @@ class _Group:
         for number, sketch in enumerate(self.found.values()):
             plan_text = sketch.hypergraph.plan.describe()
             try:
-                graph = self.unit.shared.whole(first_instance(sketch))
+                graph = self.unit.shared.pieces.whole(first_instance(sketch))
             except MemoryLimitError as fault:
                 yield self._left_out(plan_text, "memory", sketch, str(fault))
                 continue

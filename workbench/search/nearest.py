@@ -15,6 +15,7 @@ from workbench.domains.abstract_normal_form import ONE, Value
 from workbench.domains.abstract_readback import Readback
 from workbench.search.expressions import Expressions
 from workbench.search.palette import palette_of
+from workbench.search.pieces import taken_apart
 from workbench.search.problem import Problem, problem_of
 from workbench.search.space import Space
 from workbench.search.value_text import term_text
@@ -67,7 +68,7 @@ def nearest_value(program: KernelGraph, space: Space) -> NearestValue | None:
 
     Of several, the largest expression. Raises: UsageError for a program that cannot be searched.
     """
-    problem = problem_of(program)
+    problem = problem_of(taken_apart(program).core)
     expressions = _expressions(problem, space, space.max_block_ops)
     operators = _operators(expressions)
     if any(operators.get(goal, _NEVER) >= _NEVER for goal in expressions.goals):

@@ -44,7 +44,12 @@ class Pieces:
 
     def whole(self, graph: KernelGraph) -> KernelGraph:
         """Return a µGraph of the program, made of one of the core: split, the graph, concat."""
-        return _Whole(self).build(graph)
+        return graph if self.core is self.program else _Whole(self).build(graph)
+
+
+def taken_apart(program: KernelGraph) -> Pieces:
+    """Return a program taken apart; one without concatenations and splits is its own core. Raises: as `pieces_of`."""
+    return pieces_of(program) or Pieces(program, program, {})
 
 
 def pieces_of(program: KernelGraph) -> Pieces | None:
