@@ -15,6 +15,8 @@ from workbench.errors import NotApplicableError, UsageError
 from workbench.ugraph.retile import Counts, Retiler, Tiling
 
 LARGEST_GRID = 65535
+FRAGMENT = 16
+"""Rows or columns of a tensor-core tile; other widths are padded to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ def grid_counts(extent: int, limits: ScheduleLimits, hardware: Hardware, *, leas
     for share in (1, 2, 4):
         tile = ceil(extent / max(hardware.multiprocessors // share, 1))
         if tile >= least:
-            tiles.add(ceil(tile / min(least, extent)) * min(least, extent))
+            whole = FRAGMENT if least > 1 and extent >= FRAGMENT else 1
+            tiles.add(ceil(tile / whole) * whole)
     return _allowed({part_count(extent, tile) for tile in tiles}, extent, even=even)
 
 

@@ -34,7 +34,7 @@ COUNTED = {
     "stage_bytes": "bytes that one block loads in one iteration",
     "once_bytes": "bytes that one block loads once into shared memory",
     "direct_bytes": "bytes that the threads of one block read from device memory where they need them",
-    "uneven_bytes": "bytes of an iteration's tiles that end early in some blocks, so that every copy is checked",
+    "uneven_bytes": "bytes of an iteration's tiles that end early in some blocks or whose rows are no whole sectors",
     "last_uneven_bytes": "the same, outside the loop",
     "run_bytes": "contiguous bytes of a tile, averaged over what is loaded",
     "tensor_flops": "flops of tensor cores in one iteration, tiles padded, as if all were of 16 bits",
@@ -57,6 +57,7 @@ BASE_REGISTERS, HELD_REGISTERS = 56.0, 1.3
 """Registers of a thread beside its accumulators, and for each of them: what kernels of 552 measured variants took."""
 
 LOAD_BYTES = 16.0  # of one cp.async
+SECTOR = 32.0  # bytes that memory serves at once
 
 
 def count(form: BlockForm, values: Environment, hardware: Hardware, launch: Environment) -> dict[str, Array]:
@@ -122,7 +123,9 @@ def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], 
         if load.direct:
             continue
         prefix = "" if load.looped else "last_"
-        uneven = np.where(covered > total, tile, 0.0)
+        run = size_of((load.innermost,), values) * load.nbytes
+        rows = tile > run  # one row alone has no next one to be out of step with
+        uneven = np.where((covered > total) | ((run % SECTOR > 0) & rows), tile, 0.0)
         found[prefix + "uneven_bytes"] = found[prefix + "uneven_bytes"] + uneven
         found[prefix + "lanes"] = found[prefix + "lanes"] + tile / LOAD_BYTES
         found[prefix + "shared_traffic"] = found[prefix + "shared_traffic"] + tile

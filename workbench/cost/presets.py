@@ -31,7 +31,7 @@ COEFFICIENTS: dict[str, Coefficient] = {
     "cold_us": Coefficient(0.0, 3.0, "us that the first access of device memory takes longer than of the L2 cache"),
     "latency_us": Coefficient(0.3, 2.0, "us from a load to its data while memory is busy (Little's law)"),
     "ingest_gb_s": Coefficient(30.0, 200.0, "GB/s that one multiprocessor takes from the L2 cache"),
-    "uneven_gb_s": Coefficient(5.0, 200.0, "GB/s of the same where tiles end early in some blocks and copies are checked"),
+    "uneven_gb_s": Coefficient(5.0, 200.0, "the same where tiles end early in some blocks or their rows are no whole sectors"),
     "memory_efficiency": Coefficient(0.5, 1.0, "share of the bandwidth of device memory that a kernel reaches"),
     "run_exponent": Coefficient(0.0, 1.5, "how much bandwidth tiles with runs below 128 B lose: share (run / 128)^exponent"),
     "memory_sharpness": Coefficient(1.5, 16.0, "how sharply the slowest level of memory decides: order of a p-norm"),

@@ -142,7 +142,8 @@ def _memory(
     run = np.minimum(counts["run_bytes"] / LINE_BYTES, 1.0)
     reached = coefficients.memory_efficiency * np.maximum(run, 1e-3) ** coefficients.run_exponent
     through = (counts["requested_bytes"] + counts["stored_bytes"] + counts["handed_bytes"]) * share
-    ahead = np.maximum(np.minimum(counts["stages"], counts["iterations"]) - 1.0, 1.0)
+    # one stage is in use, and of the next one half has come on average: tiles are waited for whole
+    ahead = np.maximum(np.minimum(counts["stages"], counts["iterations"]) - 1.5, 0.5)
     direct = np.minimum(counts["direct_bytes"], counts["threads"] * DIRECT_AHEAD)
     flight = resident * np.maximum(counts["stage_bytes"] * ahead, counts["once_bytes"] + direct)
     loaded = counts["stage_bytes"] * counts["iterations"] + counts["once_bytes"]

@@ -41,7 +41,7 @@ def test_a_fit_finds_hidden_coefficients() -> None:
     fit = calibrate(rows, H200, fitted=("start_us", "memory_efficiency", "lane_scale"))
     assert fit.median_error < 0.03 < fit.before
     assert fit.rank_correlation > 0.99
-    assert fit.preset.coefficients.start_us == pytest.approx(1.9, rel=0.05)
+    assert fit.preset.coefficients.start_us == pytest.approx(1.9, rel=0.1)
     assert asdict(fit.preset.coefficients)["cluster_us"] == preset().coefficients.cluster_us  # not fitted
     again = calibrate(rows, H200, fitted=("start_us", "memory_efficiency", "lane_scale"))
     assert again.preset == fit.preset

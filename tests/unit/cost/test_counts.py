@@ -62,10 +62,14 @@ def test_results_for_later_kernels_are_told_apart() -> None:
 
 
 def test_uneven_tiles_are_counted() -> None:
-    graph = programs.known_good("rms_norm_linear", batch=16, hidden=256, out=100)[0]
-    even = counts(retile(graph, Counts({"c": 2}, loop=4)), LaunchChoice())
-    uneven = counts(retile(graph, Counts({"c": 3}, loop=4)), LaunchChoice())
-    assert (even["uneven_bytes"], uneven["uneven_bytes"]) == (0, 2 * 64 * 34)
+    graph = programs.known_good("rms_norm_linear", batch=16, hidden=256, out=96)[0]
+
+    def uneven(blocks: int) -> float:
+        return counts(retile(graph, Counts({"c": blocks}, loop=4)), LaunchChoice())["uneven_bytes"]
+
+    assert uneven(2) == 0  # rows of 48 elements: three sectors of 32 B
+    assert uneven(4) == 2 * 64 * 24  # rows of 24 elements: one sector and a half
+    assert uneven(5) == 2 * 64 * 20  # the last block has 16 columns
 
 
 def test_dead_operators_cost_nothing() -> None:
