@@ -85,8 +85,8 @@ def test_texts_are_as_they_were_when_written() -> None:
 
 def test_a_graph_is_written_once() -> None:
     writer = LineWriter()
-    counts = [len(writer.lines(event)) for event in (EVERY[4], EVERY[5], EVERY[6], EVERY[6])]
-    assert counts == [2, 1, 2, 1]
+    counts = [len(writer.lines(event)) for event in (EVERY[4], EVERY[5], EVERY[6], EVERY[6], EVERY[4], EVERY[6])]
+    assert counts == [2, 1, 2, 1, 1, 1]
 
 
 def test_exact_numbers_and_unknown_verdicts() -> None:

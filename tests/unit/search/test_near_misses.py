@@ -83,6 +83,17 @@ def test_what_turns_out_equal_is_dropped_and_counted() -> None:
     assert "forgot to add X" in words
 
 
+def test_a_maximum_over_one_iteration_is_no_mistake() -> None:
+    kernel = wb.KernelBuilder()
+    x, w = kernel.input("X", (4, 8)), kernel.input("W", (8, 6))
+    block = kernel.block(x, w, grid=(2,), loop=1)
+    block.save(block.accumulate(block.load(x) @ block.load(w, imap=(1,))), omap=(1,))
+    kernel.output(*block.finish())
+    misses = near_misses(wb.trace(lambda X, W: X @ W, X=(4, 8), W=(8, 6)), originals=[kernel.build()])
+    assert list(misses) == []
+    assert misses.counts["equal expression"] == 1
+
+
 def test_a_verifier_that_is_fooled_drops_everything() -> None:
     misses = near_misses(PROGRAMS["softmax"], verifier=lambda program, candidate: Screening("equal", "fooled"))
     assert list(misses) == []
