@@ -47,6 +47,7 @@ from workbench.records.measurements import best_of, current_rows, geometric_mean
 from workbench.records.store import Record, RecordStore
 from workbench.records.table_rows import TABLE_ROWS, table_row
 from workbench.shipped import shipped_path
+from workbench.views.figure_files import draw_figures
 from workbench.views.measured_table import markdown_table, text_table
 
 PREPARE_S, ROW_S, CEILINGS_S = 300.0, 240.0, 120.0
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replay", action="store_true", help="measure nothing: tell the records of FILE, or those shipped"
     )
     parser.add_argument("--table", action="store_true", help="print the rows as a Markdown table")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="draw speedups, floor and roofline into DIR")
     parser.add_argument(
         "--device", metavar="NAME", help="h200, ... (default: the GPU that is here; with --replay h200)"
     )
@@ -352,7 +354,11 @@ def _answer(rows: list[Record], arguments: argparse.Namespace, *, replayed: bool
         "replayed": replayed,
         "out": None if out is None else str(out),
     }
+    drawn = draw_figures(rows, arguments.figures, rows[0]["device"]) if arguments.figures else []
+    values["figures"] = [str(path) for path in drawn]
     text = markdown_table(rows) if arguments.table else text_table(rows)
+    if drawn and not arguments.table:
+        text += f"\n  drawn: {', '.join(path.name for path in drawn)}"
     if replayed and not arguments.table:
         text += "\n  replayed: these were measured before, nothing was measured now"
     wrong = [label_of(row) for row in rows if not row["correct"]]

@@ -14,10 +14,10 @@ from typing import Any
 
 from workbench.core.tensors import DeviceTensor
 from workbench.device.contenders import Contender
-from workbench.device.peers import COMPILE, COMPILE_SDPA, MAX_AUTOTUNE, find_peers
+from workbench.device.peers import COMPILE, COMPILE_FLASH, COMPILE_SDPA, MAX_AUTOTUNE, find_peers
 from workbench.ugraph.kernel_graph import KernelGraph
 
-COMPILED = (COMPILE, MAX_AUTOTUNE, COMPILE_SDPA)
+COMPILED = (COMPILE, MAX_AUTOTUNE, COMPILE_SDPA, COMPILE_FLASH)
 CHOICE_CACHES = ("fx_graph_cache", "autotune_local_cache", "autotune_remote_cache", "bundle_triton_into_fx_graph_cache")
 """Settings of torch._inductor.config under which results of timing would be kept, by the names of torch 2.6 to 2.13."""
 

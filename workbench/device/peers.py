@@ -26,12 +26,16 @@ from workbench.ugraph.kernel_graph import KernelGraph
 
 EAGER, COMPILE, MAX_AUTOTUNE = "eager", "compile", "compile max-autotune"
 SDPA_FLASH, SDPA_CUDNN, SDPA_EFFICIENT = "sdpa flash", "sdpa cudnn", "sdpa efficient"
-COMPILE_SDPA = "compile sdpa"
+COMPILE_SDPA, COMPILE_FLASH = "compile sdpa", "compile sdpa flash"
 CUBLAS = "cublas and own kernels"
-ALL_PEERS = (EAGER, COMPILE, MAX_AUTOTUNE, SDPA_FLASH, SDPA_CUDNN, SDPA_EFFICIENT, COMPILE_SDPA, CUBLAS)
+ALL_PEERS = (EAGER, COMPILE, MAX_AUTOTUNE, SDPA_FLASH, SDPA_CUDNN, SDPA_EFFICIENT, COMPILE_SDPA, COMPILE_FLASH, CUBLAS)
 """Every peer, in the order in which they are captured; compiling is over before anything is timed."""
 
-_BACKENDS = {SDPA_FLASH: "FLASH_ATTENTION", SDPA_CUDNN: "CUDNN_ATTENTION", SDPA_EFFICIENT: "EFFICIENT_ATTENTION"}
+_BACKENDS = {
+    SDPA_FLASH: "FLASH_ATTENTION", SDPA_CUDNN: "CUDNN_ATTENTION", SDPA_EFFICIENT: "EFFICIENT_ATTENTION",
+    COMPILE_FLASH: "FLASH_ATTENTION",
+}  # fmt: skip
+_AROUND_SDPA = (COMPILE_SDPA, COMPILE_FLASH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,8 @@ def find_peers(
         torch = importlib.import_module("torch")
     attention = find_attention(program)
     for name in names:
-        is_attention = name in _BACKENDS or name == COMPILE_SDPA
-        if is_attention and (not attention or (name == COMPILE_SDPA and _is_attention_alone(program))):
+        is_attention = name in _BACKENDS or name in _AROUND_SDPA
+        if is_attention and (not attention or (name in _AROUND_SDPA and _is_attention_alone(program))):
             continue
         try:
             if name == CUBLAS:
@@ -93,7 +97,7 @@ def _torch_contender(
     name: str, function: Callable[..., Any], layouts: Mapping[int, Strides], tolerance: float | None, torch: Any
 ) -> Contender:
     """Return a torch function as a contender, under the mode that the name stands for."""
-    if name in (COMPILE, COMPILE_SDPA):
+    if name in (COMPILE, *_AROUND_SDPA):
         function = torch.compile(function, fullgraph=True, dynamic=False)
     elif name == MAX_AUTOTUNE:  # graphs are captured by whoever times it, as for everyone
         function = torch.compile(function, fullgraph=True, dynamic=False, mode="max-autotune-no-cudagraphs")

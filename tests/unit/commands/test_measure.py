@@ -293,6 +293,9 @@ def test_records_replay_without_a_gpu(capsys: pytest.CaptureFixture[str], no_gpu
     assert code == 0
     assert out.startswith("| program |")
     assert "One NVIDIA H200" in out
+    drawn = answer(capsys, "measure", "--all", "--replay", "--out", path, "--figures", tmp_path / "figures")["figures"]
+    assert len(drawn) == 6
+    assert all(Path(name).is_file() for name in drawn)
     assert "has no record" in complaint(capsys, "measure", "softmax", "--replay", "--out", path)
     assert "has no record" in complaint(capsys, "measure", "gqa", "--replay", "--out", tmp_path / "missing.jsonl")
 
