@@ -9,7 +9,7 @@ Invariant: the limits and the program are the lecture's; every count is that of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -42,11 +42,12 @@ PALETTE = ("matmul", "sum", "mul", "div", "square", "sqrt")
 class CourseRow:
     """One search at the lecture's limits.
 
-    Attributes: pruning, unique: whether pruned by abstract expression, and whether a kernel may hold equal tensors;
-    prefixes, pruned, kept; complete: graphs; is_complete: False if it was stopped; seconds: of process time.
+    Attributes: pruning: by abstract expression in the form "axes" or "sizes", or "none"; unique: whether a kernel may not
+    hold equal tensors; prefixes, pruned, kept; complete: graphs; is_complete: False if it was stopped; seconds: of process
+    time.
     """
 
-    pruning: bool
+    pruning: str
     unique: bool
     prefixes: int
     pruned: int
@@ -63,11 +64,12 @@ class CourseRow:
 
 @dataclass(slots=True)
 class CourseGraph:
-    """A complete graph: the graph; distance: from its output to the goal, at least; verdict: of the verifier."""
+    """A complete graph: the graph; distance: from its output to the goal, at least; is_right; name: what it computes."""
 
     graph: KernelGraph
     distance: int
-    verdict: str
+    is_right: bool
+    name: str
 
 
 @dataclass(slots=True)
@@ -79,36 +81,37 @@ class Course(Displayed):
     rows: list[CourseRow] = field(default_factory=list)
     graphs: list[CourseGraph] = field(default_factory=list)
 
-    def ratio(self, *, unique: bool) -> float | None:
+    def ratio(self, pruning: str, *, unique: bool) -> float | None:
         """Return prefixes without pruning over prefixes with it, at least if the former was stopped; None if not run."""
         rows = {row.pruning: row for row in self.rows if row.unique == unique}
-        return rows[False].prefixes / rows[True].prefixes if len(rows) == 2 else None
+        return rows["none"].prefixes / rows[pruning].prefixes if {"none", pruning} <= rows.keys() else None
+
+    def named(self, name: str) -> list[CourseGraph]:
+        """Return the complete graphs of a name: "right", "forgot G", "forgot 1/H", "something else"."""
+        return [found for found in self.graphs if found.name == name]
 
     def describe(self) -> str:
-        """Return the table, with the lecture's figures, and one line for every complete graph."""
+        """Return the table beside the lecture's figures, and the complete graphs by what they compute."""
         lines = [
             f"RMSNorm and matmul, loop over h: up to {self.limits.loop} operators in the loop, {self.limits.after} after it",
             f"operators: {', '.join(self.palette)}, scale by 1/H; accumulators are implied",
-            f"{'':34} {'prefixes':>12} {'pruned':>8} {'complete':>9} {'seconds':>8}",
-            f"{'the lecture, pruned':34} {LECTURE_PREFIXES:>12,} {LECTURE_SHARE:>8.0%} {3:>9} {'':>8}",
+            f"{'':28} {'prefixes':>12} {'pruned':>7} {'unpruned / pruned':>18} {'complete':>9} {'seconds':>8}",
+            f"{'the lecture':28} {LECTURE_PREFIXES:>12,} {LECTURE_SHARE:>7.0%} {LECTURE_RATIO:>18,} {3:>9}",
         ]
         for row in self.rows:
-            name = ("pruned by abstract expression" if row.pruning else "not pruned") + (
-                "" if row.unique else ", no dedupe"
-            )
+            name = _ROWS[row.pruning] + ("" if row.unique else ", no dedupe")
             count = f"{'' if row.is_complete else '> '}{row.prefixes:,}"
-            share = f"{row.share:.0%}" if row.pruning else ""
-            lines.append(f"{name:34} {count:>12} {share:>8} {row.complete:>9,} {row.seconds:>8.2f}")
-        lines.append(f"{'the lecture, not pruned / pruned':34} {LECTURE_RATIO:>12,}")
-        for unique in (True, False):
-            ratio = self.ratio(unique=unique)
-            if ratio is not None:
-                stopped = any(not row.is_complete for row in self.rows if row.unique == unique)
-                name = "not pruned / pruned" + ("" if unique else ", no dedupe")
-                lines.append(f"{name:34} {'> ' * stopped + f'{ratio:,.0f}':>12}")
-        for number, found in enumerate(self.graphs):
-            lines.append(f"complete graph {number}: distance {found.distance}, {found.verdict}")
-            lines.append(found.graph.describe())
+            share = "" if row.pruning == "none" else f"{row.share:.0%}"
+            ratio = None if row.pruning == "none" else self.ratio(row.pruning, unique=row.unique)
+            stopped = any(not r.is_complete for r in self.rows if r.unique == row.unique and r.pruning == "none")
+            times = "" if ratio is None else f"{'> ' * stopped}{ratio:,.0f}"
+            lines.append(f"{name:28} {count:>12} {share:>7} {times:>18} {row.complete:>9,} {row.seconds:>8.2f}")
+        for name in ("right", "forgot G", "forgot 1/H", "something else"):
+            graphs = self.named(name)
+            verdict = "verified" if name == "right" else "refused by the verifier"
+            lines.append(f"complete graphs of the form by sizes, {name}: {len(graphs)}, {verdict}")
+            if name != "something else":
+                lines += [f"distance {found.distance} to the goal\n{found.graph.describe()}" for found in graphs]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
@@ -129,28 +132,37 @@ class Course(Displayed):
                 }
                 for row in self.rows
             ],
-            "ratio": self.ratio(unique=True),
-            "ratio_without_dedupe": self.ratio(unique=False),
+            "ratios": {
+                form: {"dedupe": self.ratio(form, unique=True), "no dedupe": self.ratio(form, unique=False)}
+                for form in ("axes", "sizes")
+            },
             "graphs": [
-                {"distance": found.distance, "verdict": found.verdict, "text": found.graph.describe()}
+                {
+                    "distance": found.distance,
+                    "right": found.is_right,
+                    "name": found.name,
+                    "text": found.graph.describe(),
+                }
                 for found in self.graphs
             ],
         }
 
 
-def lecture_program(batch: int = 5, hidden: int = 6, columns: int = 7) -> KernelGraph:
+def lecture_program(
+    batch: int = 5, hidden: int = 6, columns: int = 7, *, gain: bool = True, scale: bool = True
+) -> KernelGraph:
     """Return O = (X * G) W / sqrt(mean of squares of X), with X (batch, hidden), G (hidden), W (hidden, columns).
 
-    No extent, and no part of one, is another's: two iterations of three elements are Σ_2 and Σ_3, so that an expression
-    by sizes takes no sum for one along another axis.
+    gain, scale: False for the wrong programs without G, or without 1/H. No extent, and no part of one, is another's: two
+    iterations of three elements are Σ_2 and Σ_3, so that an expression by sizes takes no sum for one along another axis.
     """
     kernel = KernelBuilder("lecture")
     x = kernel.input("X", (batch, hidden), DType.FLOAT16)
     g = kernel.input("G", (hidden,), DType.FLOAT16)
     w = kernel.input("W", (hidden, columns), DType.FLOAT16)
     total = kernel.apply("sum", kernel.apply("square", x), axis=-1)
-    root = kernel.apply("sqrt", kernel.apply("scale", total, factor=Fraction(1, hidden)))
-    normed = kernel.apply("div", kernel.apply("mul", x, g), root)
+    root = kernel.apply("sqrt", kernel.apply("scale", total, factor=Fraction(1, hidden)) if scale else total)
+    normed = kernel.apply("div", kernel.apply("mul", x, g) if gain else x, root)
     kernel.output(kernel.apply("matmul", normed, w))
     return kernel.build()
 
@@ -166,24 +178,28 @@ def course(
     """Return the demonstration at the lecture's limits (or others). seconds: of process time for each search."""
     limits = Limits(block=loop + after, loop=loop, after=after, accumulators="implied")
     result = Course(limits, PALETTE)
-    for pruning, unique in _settings(unpruned=unpruned):
-        if tell is not None:
-            tell(f"searching {'with' if pruning else 'without'} pruning, {'with' if unique else 'without'} dedupe")
-        search = _search(limits, (AbstractExpression("sizes"),) if pruning else (), unique=unique, seconds=seconds)
-        row = _row(search, pruning=pruning, unique=unique)
-        result.rows.append(row)
-        if pruning and unique:
-            result.graphs = list(_graphs(search))
+    for pruning in ("axes", "sizes", "none") if unpruned else ("axes", "sizes"):
+        for unique in (True, False):
+            if tell is not None:
+                tell(f"searching, {_ROWS[pruning]}, {'with' if unique else 'without'} dedupe")
+            search = _search(limits, pruning, unique=unique, seconds=seconds)
+            result.rows.append(_row(search, pruning, unique=unique))
+            if pruning == "sizes" and unique:
+                result.graphs = list(_graphs(search))
     return result
 
 
-def _settings(*, unpruned: bool) -> list[tuple[bool, bool]]:
-    return [(pruning, unique) for pruning in ((True, False) if unpruned else (True,)) for unique in (True, False)]
+_ROWS = {"axes": "pruned by axes", "sizes": "pruned by sizes", "none": "not pruned"}
 
 
-def _search(limits: Limits, pruners: Sequence[Pruner], *, unique: bool, seconds: float) -> _LectureSearch:
+def _search(limits: Limits, pruning: str, *, unique: bool, seconds: float) -> _LectureSearch:
+    pruners: dict[str, tuple[Pruner, ...]] = {
+        "axes": (AbstractExpression(),),
+        "sizes": (AbstractExpression("sizes"),),
+        "none": (),
+    }
     space = Space(palette=PALETTE, max_block_graphs=1, kernel_palette=(), max_block_ops=limits.block)
-    options = Options(pruners=tuple(pruners), unique=unique, limits=limits, quiet=True, seconds=seconds)
+    options = Options(pruners=pruners[pruning], unique=unique, limits=limits, quiet=True, seconds=seconds)
     shared = Shared(lecture_program(), space, 0, None, options)
     return next(
         _LectureSearch(shared, number, plan) for number, plan in enumerate(shared.plans) if plan.loops != (None,)
@@ -219,7 +235,7 @@ class _LectureSearch(PrefixSearch):
         return replace(prefix, loop_left=0, step=(1, inputs, -1, -1))
 
 
-def _row(search: PrefixSearch, *, pruning: bool, unique: bool) -> CourseRow:
+def _row(search: PrefixSearch, pruning: str, *, unique: bool) -> CourseRow:
     counts = search.run()
     dropped = sum(counts.dropped.values())
     complete = len(search.found) if unique else counts.complete
@@ -231,10 +247,15 @@ def _row(search: PrefixSearch, *, pruning: bool, unique: bool) -> CourseRow:
 def _graphs(search: PrefixSearch) -> Iterator[CourseGraph]:
     (rule,) = search.rules
     assert isinstance(rule, ExpressionRule)
+    variants = {
+        "right": search.shared.program,
+        "forgot G": lecture_program(gain=False),
+        "forgot 1/H": lecture_program(scale=False),
+    }
     for sketch, prefix in search.found.values():
         distance, graph = rule.judgement(prefix.tensors[-1]).distance, first_instance(sketch)
-        verdict = agrees(search.shared.program, graph)
-        yield CourseGraph(graph, distance, "verified" if verdict else "refused by the verifier")
+        name = next((name for name, program in variants.items() if agrees(program, graph)), "something else")
+        yield CourseGraph(graph, distance, name == "right", name)
 
 
 def agrees(program: KernelGraph, candidate: KernelGraph, *, seed: int = 0) -> bool:
