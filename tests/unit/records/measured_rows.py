@@ -26,7 +26,8 @@ def made_rows(*, broken: int | None = None) -> list[dict[str, Any]]:
             "floor_us": known.floor_us, "target_us": known.target_us, "relative_error": 3e-4, "correct": True,
             "refused": {"sdpa cudnn": "No available kernel"} if "gqa" in known.program else {}, "references": {},
             "bytes": int(known.floor_us * 4.6e6), "flops": 5 * 10**8, "date": "2026-11-29T21:00:00+00:00",
-            "gpu": "NVIDIA H200", "device": "h200", "driver": "580.159.04", "commit": "abc", "workbench": "0.1.0", "kernels_hash": "k",
+            "gpu": "NVIDIA H200", "device": "h200", "driver": "580.159.04", "commit": "abc",
+            "workbench": "0.1.0", "kernels_hash": "k",
             "versions": {"torch": "2.11.0+cu130", "python": "3.12.3", "triton": "3.6.0"},
             "ceilings": {"read_tb_s": 4.6, "product_tflops": 660.0}, "node_us": 1.2,
         }  # fmt: skip
