@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from types import MappingProxyType
 
 from workbench.core.dtypes import DType
 from workbench.errors import FormatError, MissingRuleError, UnknownNameError
@@ -50,15 +49,15 @@ class Hardware:
     l2_tb_s: float
     memory_bytes: int
     memory_tb_s: float
-    tensor_tflops: Mapping[str, float]
+    tensor_tflops: Mapping[str, float] = field(hash=False)
     fp32_tflops: float
     max_cluster: int
     launch_us: float
     measured_memory_tb_s: float | None = None
     measured_tensor_tflops: float | None = None
     measured_launch_us: float | None = None
-    sources: Mapping[str, str]
-    units: Mapping[str, str]
+    sources: Mapping[str, str] = field(hash=False)
+    units: Mapping[str, str] = field(hash=False)
 
     @property
     def bandwidth_tb_s(self) -> float:
@@ -147,9 +146,9 @@ def parse_hardware(record: Mapping[str, object]) -> Hardware:
         return Hardware(
             name=str(record["name"]),
             title=str(record["title"]),
-            tensor_tflops=MappingProxyType(tensor),
-            sources=MappingProxyType(sources),
-            units=MappingProxyType(units),
+            tensor_tflops=tensor,
+            sources=sources,
+            units=units,
             **values,  # type: ignore[arg-type]  # the dataclass itself names what is missing or unknown
         )
     except (TypeError, KeyError) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from types import MappingProxyType
 
 from workbench.errors import UsageError
 from workbench.ugraph.block_graph import MAX_CLUSTER, MAX_THREADS, BlockGraph
@@ -30,7 +29,7 @@ class LaunchChoice:
     threads: int = 128
     stages: int = DEFAULT_STAGES
     cluster: int = 1
-    layouts: Mapping[str, tuple[int, int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    layouts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Check the ranges. Raises: UsageError."""

