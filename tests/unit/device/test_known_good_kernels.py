@@ -1,0 +1,64 @@
+"""The known good kernels at the sizes of the speed table, compiled without a GPU: no spills, tensor cores, a bounded time.
+
+Invariant: whoever makes a kernel that spills, loses its tensor cores or takes long to compile learns it here, not on a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.cases import TARGET_ROWS, good_cases
+from workbench import programs
+from workbench.codegen.cuda.emitted import KernelSource
+from workbench.codegen.cuda.kernel_level import emit_program
+from workbench.core.dtypes import DType
+from workbench.device.compile import compile_cubin, disassemble
+
+CEILING_S = 2.0
+"""Processor time of one cold compilation; the target is 0.5 s on a quiet core, which a test cannot promise itself."""
+
+
+def kernels_of(dtype: DType) -> Iterator[tuple[str, KernelSource]]:
+    """One row of the speed table a program, else the program's own sizes; every kernel of its known good graphs."""
+    rows = {row.program: row.sizes for row in TARGET_ROWS}
+    for name in programs.names():
+        for case in good_cases(name, rows.get(name, {}), dtype):
+            for kernel in emit_program(case.job.graph).kernels:
+                yield f"{case.label} {kernel.name}", kernel
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "dtype", [DType.FLOAT16, pytest.param(DType.BFLOAT16, marks=pytest.mark.slow)], ids=lambda dtype: dtype.value
+)
+def test_no_spills_and_tensor_cores(dtype: DType, cubin_cache: Path, disassembler: None) -> None:
+    found, slow, seen = list[str](), list[str](), set[str]()
+    for label, kernel in kernels_of(dtype):
+        if kernel.body in seen:
+            continue
+        seen.add(kernel.body)
+        started = time.process_time()
+        compiled = compile_cubin(kernel.source, "sm_90a", cache_folder=cubin_cache)
+        seconds = time.process_time() - started
+        slow += [f"{label}: {seconds:.2f} s"] if seconds > CEILING_S else []
+        if compiled.spills:
+            found.append(f"{label}: {compiled.spills} bytes spilled")
+        sass = disassemble(compiled.cubin) if kernel.products else ""
+        if kernel.products and "HMMA" not in sass and "HGMMA" not in sass:
+            found.append(f"{label}: no tensor-core instruction")
+    assert len(seen) > 20
+    assert found == []
+    assert slow == []
+
+
+@pytest.mark.parametrize("name", ["rms_norm_linear", "gqa", "ntrans", "lora"])
+def test_the_same_text_compiles_for_ampere(name: str, cubin_cache: Path) -> None:
+    """Kernels without a cluster need nothing of Hopper."""
+    for case in good_cases(name, {}):
+        for kernel in emit_program(case.job.graph).kernels:
+            if kernel.launch.cluster_blocks == 1:
+                compile_cubin(kernel.source, "sm_80", cache_folder=cubin_cache)
