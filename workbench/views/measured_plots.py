@@ -47,8 +47,8 @@ def plot_speedups(rows: Sequence[Row], ax: Axes | None = None, *, theme: str = "
             if peer in row["peers"] and row["ours_us"]
         ]
         ax.scatter(
-            [x for x, _ in points], [y for _, y in points], marker=MARKERS[index % len(MARKERS)], s=34,
-            color=style.hues[index % len(style.hues)], edgecolor=style.ground, linewidth=0.8, label=peer, zorder=3,
+            [x for x, _ in points], [y for _, y in points], marker=MARKERS[index % len(MARKERS)], s=40,
+            color=style.hues[index % len(style.hues)], edgecolor=style.ground, linewidth=0.5, label=peer, zorder=3,
         )  # fmt: skip
     ax.axvline(1, color=style.ink, linewidth=1)
     ratios = [row["peers"][peer] / row["ours_us"] for row in rows for peer in row["peers"] if row["ours_us"]]

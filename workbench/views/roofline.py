@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+LEVELS = ("device", "L2")
+"""Memory levels of a row's traffic; its other keys are further counters."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:
     """A program's work over its time, at one memory level.
@@ -58,7 +62,7 @@ def roofline_points(rows: Sequence[Mapping[str, Any]]) -> list[RooflinePoint]:
                 label=label_of(row), series=row["program"], level=level, flops=row["flops"], bytes=told["bytes"],
                 time_us=row["ours_us"], is_measured=told["measured"],
             )
-            for level, told in traffic.items()
+            for level, told in ((level, traffic[level]) for level in LEVELS if level in traffic)
             if told["bytes"]
         ]  # fmt: skip
     return points
