@@ -92,7 +92,12 @@ def test_records_are_replayed_continued_and_replaced(capsys: pytest.CaptureFixtu
     assert [line for line in path.read_bytes().splitlines() if b"seconds" not in line and b"elapsed" not in line] == [
         line for line in whole.splitlines() if b"seconds" not in line and b"elapsed" not in line
     ]
-    answer(capsys, "search", "softmax", "--record", path, "--resume")
+    changed = path.read_bytes().replace(b'"rule":"unreachable"', b'"rule":"as recorded"')
+    path.write_bytes(changed)
+    answer(capsys, "search", "softmax", "--record", path, "--resume")  # there is nothing left to do
+    assert path.read_bytes() == changed
+    answer(capsys, "search", "softmax", "--record", path)
+    assert path.read_bytes() != changed
     answer(capsys, "search", "softmax", "--record", path, "--max-block-ops", "4")  # another search replaces a record
     assert answer(capsys, "replay", path)["space"]["max_block_ops"] == 4
     assert "holds another search" in complaint(capsys, "search", "softmax", "--record", path, "--resume")
