@@ -26,7 +26,7 @@ def kernels_of(dtype: DType) -> Iterator[tuple[str, KernelSource]]:
     """One row of the speed table a program, else the program's own sizes; every kernel of its known good graphs."""
     rows = {row.program: row.sizes for row in TARGET_ROWS}
     for name in programs.names():
-        for case in good_cases(name, rows.get(name, {}), dtype):
+        for case in good_cases(name, dict(rows.get(name, {})), dtype):
             for kernel in emit_program(case.job.graph).kernels:
                 yield f"{case.label} {kernel.name}", kernel
 
