@@ -21,7 +21,7 @@ from workbench.cost.hardware import Hardware
 from workbench.device.counters_run import MARKER, CountTarget
 from workbench.device.toolkit import find_tool
 from workbench.device.worker import child_environment
-from workbench.errors import KernelCompileError, WorkbenchError
+from workbench.errors import KernelCompileError
 from workbench.ugraph.kernel_graph import KernelGraph
 
 PROFILE_S = 180.0
@@ -43,6 +43,8 @@ STALLS = (
 )  # fmt: skip
 STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 """Warps that wait for a reason, on average, whenever one issues."""
+
+METRIC_NAMES = (*METRICS.values(), *(STALL_METRIC.format(stall) for stall in STALLS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,24 +124,28 @@ def _profile(targets: Sequence[CountTarget], timeout_s: float) -> tuple[list[lis
         tool = find_tool("ncu")
     except KernelCompileError:
         return [], "Nsight Compute (ncu) is not installed"
-    metrics = [*METRICS.values(), *(STALL_METRIC.format(stall) for stall in STALLS)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "targets.pickle"
         path.write_bytes(pickle.dumps(list(targets)))
-        command = [
-            tool, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--profile-from-start",
-            "off", "--metrics", ",".join(metrics), sys.executable, "-m", "workbench.device.counters_run", str(path),
-        ]  # fmt: skip
-        try:
-            ran = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=timeout_s, env=child_environment()
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return [], f"Nsight Compute did not end: {type(error).__name__}"
-    try:
-        return parse_report(ran.stdout), "" if ran.returncode == 0 else last_line(ran.stdout + ran.stderr)
-    except WorkbenchError as error:
-        return [], f"Nsight Compute: {last_line(ran.stdout + ran.stderr) or error}"
+        why = ""
+        for metrics in (METRIC_NAMES, tuple(METRICS.values())):  # a GPU may lack one of the reasons to wait
+            command = [
+                tool, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
+                "--profile-from-start", "off", "--metrics", ",".join(metrics), sys.executable, "-m",
+                "workbench.device.counters_run", str(path),
+            ]  # fmt: skip
+            try:
+                ran = subprocess.run(
+                    command, capture_output=True, text=True, check=False, timeout=timeout_s, env=child_environment()
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                return [], f"Nsight Compute did not end: {type(error).__name__}"
+            said = last_line(ran.stderr) or last_line(ran.stdout)
+            try:
+                return parse_report(ran.stdout), said if ran.returncode else ""
+            except KernelCompileError as error:
+                why = why or f"Nsight Compute: {said or error}"
+        return [], why
 
 
 def parse_report(text: str) -> list[list[dict[str, float]]]:

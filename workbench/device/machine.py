@@ -80,13 +80,14 @@ def package_versions() -> dict[str, str]:
 
 
 def commit_of_workbench() -> str:
-    """Return the commit of the checkout the workbench runs from; else $WORKBENCH_COMMIT; "" where neither is known."""
+    """Return $WORKBENCH_COMMIT where it is set, else the commit of the checkout the workbench runs from; "" if neither is."""
+    given = os.environ.get("WORKBENCH_COMMIT")  # a copy of a checkout knows its commit from outside only
     folder = Path(shipped.__file__).resolve().parent.parent
-    if (folder / ".git").exists():
-        commit = ask("git", "-C", str(folder), "rev-parse", "--short=12", "HEAD")
-        changed = ask("git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no", "--", "workbench")
-        return commit + ("+" if commit and changed else "")
-    return os.environ.get("WORKBENCH_COMMIT", "")
+    if given or not (folder / ".git").exists():
+        return given or ""
+    commit = ask("git", "-C", str(folder), "rev-parse", "--short=12", "HEAD")
+    changed = ask("git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no", "--", "workbench")
+    return commit + ("+" if commit and changed else "")
 
 
 def ask(*command: str) -> str:

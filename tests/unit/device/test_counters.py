@@ -83,7 +83,8 @@ def test_without_ncu_the_bytes_are_modelled_and_say_so(monkeypatch: pytest.Monke
 
 def test_ncu_that_fails_is_told_and_targets_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
-    outcomes = [("==ERROR== ERR_NVGPUCTRPERM: no permission", 1), (report(MARK, MARK, ("k", LONG)), 0)]
+    refusal = ("==ERROR== ERR_NVGPUCTRPERM: no permission", 1)
+    outcomes = [refusal, refusal, ("==ERROR== Failed to find metric", 1), (report(MARK, MARK, ("k", LONG)), 0)]
 
     def run(command: list[str], **options: Any) -> Any:
         commands.append(command)
@@ -96,6 +97,8 @@ def test_ncu_that_fails_is_told_and_targets_keep_their_order(monkeypatch: pytest
     assert [one.is_measured for one in found] == [False, False]
     assert "ERR_NVGPUCTRPERM" in found[0].note
     assert commands[0][commands[0].index("--clock-control") + 1] == "none"
+    assert "barrier" in commands[0][commands[0].index("--metrics") + 1]
+    assert "barrier" not in commands[1][commands[1].index("--metrics") + 1]
     found = count_targets([target(0), target(1)], hardware("h200"))
     assert [one.is_measured for one in found] == [False, True]
     assert found[0].note == "no kernel of it was profiled"

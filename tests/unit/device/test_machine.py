@@ -18,6 +18,7 @@ def test_commands_that_fail_or_are_missing_tell_nothing() -> None:
 
 
 def test_the_commit_is_marked_where_files_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORKBENCH_COMMIT", raising=False)
     told = {"rev-parse": "0123456789ab", "status": ""}
     monkeypatch.setattr(machine, "ask", lambda *command: told[command[3]])
     monkeypatch.setattr(Path, "exists", lambda self: True)
@@ -25,6 +26,8 @@ def test_the_commit_is_marked_where_files_differ(monkeypatch: pytest.MonkeyPatch
     told["status"] = " M workbench/cli.py"
     assert machine.commit_of_workbench() == "0123456789ab+"
     monkeypatch.setattr(Path, "exists", lambda self: False)
+    assert machine.commit_of_workbench() == ""
+    monkeypatch.setattr(Path, "exists", lambda self: True)
     monkeypatch.setenv("WORKBENCH_COMMIT", "from outside")
     assert machine.commit_of_workbench() == "from outside"
 
