@@ -14,14 +14,14 @@ from workbench.search.events import Event
 from workbench.search.replay import Replay
 from workbench.search.summary import collect
 
-SEARCH_OF_A_RUN = "search.jsonl"
-"""The record of the search in a folder that `workbench optimize` wrote."""
+SEARCHES_OF_A_RUN = "search*.jsonl"
+"""The records of searches in a folder that `workbench optimize` wrote: one for each part of the program."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "run", type=Path, metavar="RUN", help=f"a record of a search, or a folder with one in it ({SEARCH_OF_A_RUN})"
+        "run", type=Path, metavar="RUN", help="a record of a search, or the folder of a run with search.jsonl in it"
     )
     parser.add_argument("--events", action="store_true", help="print every event in words as well")
 
@@ -31,10 +31,20 @@ def run(call: Call) -> Answer:
     if call.settings:
         raise UsageError("a record has its own sizes; leave --set away")
     path: Path = call.arguments.run
-    if path.is_dir():
-        path = path / SEARCH_OF_A_RUN
-        if not path.exists():
-            raise UsageError(f"{call.arguments.run} holds no {SEARCH_OF_A_RUN}; name a record, or a folder with one")
+    if not path.is_dir():
+        return _record(path, call)
+    records = sorted(path.glob(SEARCHES_OF_A_RUN), key=lambda file: (len(file.name), file.name))
+    if not records:
+        raise UsageError(f"{path} holds no search.jsonl; name a record, or a folder with one")
+    answers = [_record(file, call) for file in records]
+    if len(answers) == 1:
+        return answers[0]
+    parts: list[Json] = [answer.values for answer in answers]  # of a program that was cut into parts
+    text = "\n\n".join(answer.text for answer in answers)
+    return Answer(text, {**answers[0].values, "parts": parts}, is_yes=all(answer.is_yes for answer in answers))
+
+
+def _record(path: Path, call: Call) -> Answer:
     with path.open("rb") as file:
         beginning = file.read(40)
     for mark, reader in _READERS.items():

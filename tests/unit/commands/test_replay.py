@@ -29,6 +29,17 @@ def test_a_record_and_its_folder(capsys: pytest.CaptureFixture[str], run: Path) 
     assert from_folder | {"replay_seconds": 0} == values | {"replay_seconds": 0}
 
 
+def test_a_run_of_several_parts(capsys: pytest.CaptureFixture[str], run: Path) -> None:
+    program = wb.trace(lambda X, W: wb.exp(X) @ W, X=(4, 6), W=(6, 5))
+    list(wb.search(program, space=wb.Space(max_block_ops=3), record=run.with_name("search-1.jsonl")))
+    values = answer(capsys, "replay", run.parent)
+    assert [part["record"] for part in values["parts"]] == [str(run), str(run.with_name("search-1.jsonl"))]
+    assert values["program"] == values["parts"][0]["program"] == "softmax"
+    code, out, _ = ask(capsys, "replay", run.parent)
+    assert code == 0
+    assert out.count("engine, seed 0), finished") == 2
+
+
 def test_events_in_words(capsys: pytest.CaptureFixture[str], run: Path) -> None:
     code, out, err = ask(capsys, "replay", run, "--events")
     assert (code, err) == (0, "")
