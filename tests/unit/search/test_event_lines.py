@@ -58,6 +58,25 @@ def written(event: Event) -> tuple[list[str], dict[str, KernelGraph]]:
     return lines, graphs
 
 
+OF_PREFIXES: list[Event] = [
+    Extended(
+        "p", 3, "mul", (1, 2), "0.1.2", "0.1", 4, Said("X·X"), lambda: "X^2", Said("⟦X·X⟧·W"), verdicts=Said("keep")
+    ),
+    Pruned("p", "axes", Said("X"), Said("no"), prefix="0.1.3", parent="0.1", verdicts=lambda: "axes: drop"),
+]
+
+
+@pytest.mark.parametrize("event", OF_PREFIXES)
+def test_events_of_prefixes(event: Event) -> None:
+    lines, graphs = written(event)
+    back = read_event(lines[-1], graphs.__getitem__)
+    assert back == event
+    for name in ("expression", "latex", "goal", "goal_latex", "verdicts", "subject", "evidence"):
+        if hasattr(event, name):
+            assert getattr(back, name)() == getattr(event, name)()
+    assert "goal_latex" not in lines[-1]  # what is as it is by default is not written
+
+
 @pytest.mark.parametrize("event", EVERY, ids=[type(event).__name__ for event in EVERY])
 def test_round_trip(event: Event) -> None:
     lines, graphs = written(event)
