@@ -51,13 +51,12 @@ def test_another_telling_of_a_program_has_the_same_structures(case: Fused) -> No
     program = case.program()
     expected = structures(program, Space())
     assert expected
-    for seed in range(2):
-        assert structures(told_otherwise(program, seed), Space()) == expected
+    assert structures(told_otherwise(program, len(case.name)), Space()) == expected
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.is_wide], ids=lambda case: case.name)
 def test_another_telling_of_a_wide_program_has_the_same_structures(case: Fused) -> None:
-    program, space = case.program(), Space(max_block_graphs=1)
+    program, space = case.program(), Space(max_block_graphs=1, max_kernel_ops=1)
     assert structures(told_otherwise(program, 7), space) == structures(program, space)
 
 

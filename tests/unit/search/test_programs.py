@@ -28,6 +28,9 @@ from workbench.ugraph.value import max as max_of
 from workbench.ugraph.value import sum as sum_of
 from workbench.verify.compare import verify
 
+NARROW = Space(max_block_graphs=1, max_kernel_ops=1)
+"""One block graph and nothing beside it."""
+
 
 def found_for(program: KernelGraph, space: Space | None = None) -> Found:
     space = space or Space()
@@ -38,7 +41,7 @@ def found_for(program: KernelGraph, space: Space | None = None) -> Found:
 def test_the_fused_graph_is_found(case: Fused) -> None:
     program, fused = case.program(), case.graph()
     assert verify(program, fused, shapes="reduced").kind == "equal"  # what a person wrote is right
-    found = found_for(program, Space(max_block_graphs=1) if case.is_wide else None)
+    found = found_for(program, NARROW if case.is_wide else None)
     assert not found.refused
     assert fused.structure_hash in {one.structure_hash for one in found.structures}
 
