@@ -15,15 +15,19 @@ from workbench.ugraph.value import (
     exp,
     gelu,
     layer_norm,
-    max as max_of,
     maximum,
     relu,
     rms_norm,
     silu,
     softmax,
     split,
-    sum as sum_of,
     transpose,
+)
+from workbench.ugraph.value import (
+    max as max_of,
+)
+from workbench.ugraph.value import (
+    sum as sum_of,
 )
 
 Loads = tuple[tuple[tuple[int | None, ...], int | None], ...]  # per input: imap, fmap
