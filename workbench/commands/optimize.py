@@ -1,0 +1,103 @@
+"""`workbench optimize`: the fastest certified µGraph of a program, with everything that was refused, in a folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import cast
+
+from workbench.commands import requests
+from workbench.commands.answer import Answer, Call, Json
+from workbench.cost.hardware import hardware
+from workbench.pipeline.progress import Stage
+from workbench.pipeline.result import Result
+from workbench.pipeline.run_folder import BEST, RESULT, SEARCH, write_whole
+from workbench.pipeline.superoptimize import KEEP, Options, superoptimize
+from workbench.search.space import Space
+from workbench.views.result_html import report_html
+
+REPORT = "report.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    space = Space()
+    parser.add_argument("program", metavar="PROGRAM", help="a program's name, a file with a graph, or module.py:function")
+    parser.add_argument("--device", default="h200", metavar="NAME", help="whose kernels: h200 (default), h100, a100-80, ...")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="begin no new work after this time")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to leave the run (default: the user's cache)")
+    parser.add_argument("--fresh", action="store_true", help="ignore what an earlier run left")
+    parser.add_argument("--keep", type=int, default=KEEP, metavar="N", help=f"candidates to certify (default {KEEP})")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random tests (default 0)")
+    parser.add_argument(
+        "--max-block-ops", type=int, default=space.max_block_ops, metavar="N",
+        help=f"operators of all block graphs together (default {space.max_block_ops})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--measure", action=argparse.BooleanOptionalAction, default=None,
+        help="let the GPU decide, or the cost model (default: the GPU where the device is)",
+    )  # fmt: skip
+    requests.add_program_arguments(parser)
+
+
+def run(call: Call) -> Answer:
+    """Return the best candidate; the answer is no if there is none. Raises: as `requests.read_source`, `superoptimize`."""
+    arguments = call.arguments
+    hardware(arguments.device)  # an unknown device is told before a long search
+    source = requests.read_source(arguments.program, arguments, call.settings)
+    program = requests.pick(source.graphs, 0, what=arguments.program)
+
+    def tell(stage: Stage) -> None:
+        call.progress(stage.describe())
+
+    result = superoptimize(
+        program,
+        arguments.device,
+        budget=arguments.budget,
+        measure=arguments.measure,
+        options=Options(space=Space(max_block_ops=arguments.max_block_ops), seed=arguments.seed, keep=arguments.keep),
+        out=arguments.out,
+        fresh=arguments.fresh,
+        progress=tell,
+    )
+    assert result.out is not None
+    call.progress("writing the report")
+    write_whole(result.out / REPORT, report_html(result))
+    return Answer(_text(result), _values(result), is_yes=bool(result.candidates))
+
+
+def _values(result: Result) -> dict[str, Json]:
+    best: dict[str, Json] | None = None
+    if result.candidates:
+        one = result.best
+        best = {
+            "hash": one.graph.hash,
+            "structure_hash": one.structure_hash,
+            "cost_us": one.cost_us,
+            "measured_us": one.measured.cold_us if one.measured is not None else None,
+            "lower_bound_us": result.lower_bound.total_us,
+            "breakdown": dict(one.cost.parts),
+            "schedule": cast(Json, [*one.schedule]),
+            "certificate": cast(Json, one.certificate.to_json()),
+            "text": one.graph.describe(),
+        }
+    return {
+        "best": best,
+        "candidates": len(result.candidates),
+        "refused": dict(result.refused_counts),
+        "cached": result.cached,
+        "interrupted": result.interrupted,
+        "measured": result.measured,
+        "seconds": result.seconds,
+        "out": str(result.out),
+        "files": [RESULT, SEARCH, BEST, REPORT],
+    }
+
+
+def _text(result: Result) -> str:
+    lines = [result.describe()]
+    if result.candidates:
+        lines += ["", "cost by part:", *(f"  {line}" for line in result.best.cost.describe().splitlines())]
+        lines += ["", result.best.graph.describe()]
+    lines += ["", f"{result.out}: {', '.join((RESULT, SEARCH, BEST, REPORT))}"]
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""The first stage: which structures compute a program, or its parts where it is not LAX as a whole.
+
+Invariant: every structure that is handed on was confirmed by the search's test; every rule that left something out is
+counted, with one example in words.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from workbench.pipeline.candidate import Refusal
+from workbench.pipeline.progress import Progress, Stage
+from workbench.pipeline.run_folder import RunFolder
+from workbench.search.events import Completed, Finished, Pruned, Refused, Verified
+from workbench.search.events import Progress as SearchProgress
+from workbench.search.searching import search
+from workbench.search.space import Space
+from workbench.search.summary import Structure
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.lax import LaxPart, split_lax
+
+NARROW, HARD_CPU_S = 8, 0.8
+"""Operators of the space that is searched first where none is named, and the processor time after which a wider one is
+left alone: the time grows up to fiftyfold per operator where roots of sums have to be taken apart."""
+
+LARGEST_PART = 12
+"""Operators of the kernel level above which a part is cut further: the search's limit on operators, and a little more."""
+
+
+@dataclass(slots=True)
+class PartFound:
+    """What the search found for one part.
+
+    Attributes: part; space: that was searched; structures: each once by structure hash; refusals; finished: the counts,
+    None if interrupted or if
+    the part is not searched (one operator without meaning in a field).
+    """
+
+    part: LaxPart
+    space: Space
+    structures: list[Structure] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    finished: Finished | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """What is searched for.
+
+    Attributes: parts: the LAX parts, one by one; whole: the program in one piece beside them, where it is cut only
+    because it is not LAX (the search takes an operator without meaning in a field as a random function).
+    """
+
+    parts: tuple[LaxPart, ...]
+    whole: LaxPart | None
+
+
+def subjects_of(program: KernelGraph) -> Subjects:
+    """Return what is searched for: a program that is LAX and not too large is its one part."""
+    parts = split_lax(program)
+    if len(program.nodes) > LARGEST_PART:
+        return Subjects(split_lax(program, max_operators=LARGEST_PART), None)
+    return Subjects(parts, LaxPart(program, True) if len(parts) > 1 else None)
+
+
+def find_in_default_space(
+    part: LaxPart, number: int, folder: RunFolder, *, seed: int, progress: Progress, is_stopped: Callable[[], bool]
+) -> PartFound:
+    """Return the structures of a part in the default space, or in a narrower one where that alone takes long.
+
+    The choice is kept in the folder, so that a continued run makes the same. Raises: as `find_structures`.
+    """
+    search = partial(find_structures, part, seed=seed, progress=progress, is_stopped=is_stopped)
+    chosen = folder.chosen_space(number)
+    if chosen is None:
+        start = time.process_time()
+        found = search(Space(max_block_ops=NARROW), record=None)
+        if found.finished is None:
+            return found
+        is_hard = time.process_time() - start > HARD_CPU_S
+        chosen = NARROW if is_hard else Space().max_block_ops
+        folder.choose_space(number, chosen)
+    return search(Space(max_block_ops=chosen), record=folder.record(number))
+
+
+def find_structures(
+    part: LaxPart,
+    space: Space,
+    *,
+    seed: int,
+    record: Path | None,
+    progress: Progress,
+    is_stopped: Callable[[], bool],
+) -> PartFound:
+    """Return the structures of a part.
+
+    record: a file that the events are written to, and continued from if it holds an interrupted search; is_stopped:
+    asked at every event. Raises: KeyboardInterrupt as it comes, after the record is closed; UsageError for a record of
+    another search.
+    """
+    found = PartFound(part, space)
+    if not part.is_lax:
+        return found
+    known: set[str] = set()
+    completed: dict[int, Completed] = {}
+    counts: dict[str, int] = {}
+    examples: dict[str, Pruned] = {}
+    events = search(part.graph, space=space, seed=seed, record=record)
+    try:
+        for event in events:
+            match event:
+                case SearchProgress():
+                    progress(Stage("search", event.done, event.total, f"{len(found.structures)} structures"))
+                case Completed():
+                    completed[event.number] = event
+                case Verified():
+                    structure_hash = event.graph.structure_hash
+                    if structure_hash not in known:
+                        known.add(structure_hash)
+                        own = completed[event.number]
+                        found.structures.append(Structure(event.graph, own.operators, own.kernels))
+                case Refused():
+                    found.refusals.append(
+                        Refusal(
+                            stage="search",
+                            what=f"structure {event.number}",
+                            reason=event.verdict.reason,
+                            structure_hash=event.graph.structure_hash,
+                        )
+                    )
+                case Pruned():
+                    counts[event.rule] = counts.get(event.rule, 0) + event.count
+                    examples.setdefault(event.rule, event)
+                case Finished():
+                    found.finished = event
+                case _:
+                    pass
+            if is_stopped():
+                break
+    finally:
+        close = getattr(events, "close", None)
+        if close is not None:
+            close()
+    for rule, example in examples.items():
+        found.refusals.append(
+            Refusal(stage="search", what=example.subject(), reason=f"{rule}: {example.evidence()}", count=counts[rule])
+        )
+    return found

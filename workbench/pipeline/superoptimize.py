@@ -1,0 +1,297 @@
+"""`superoptimize`: from a program to its best µGraph, certified, scheduled, written, and measured where there is a GPU.
+
+Invariant: what is returned as a candidate passed every stage; what did not is among the refused with its reason; an
+interruption keeps what is there, and the same call continues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.cost.estimate import estimate
+from workbench.cost.hardware import hardware
+from workbench.cost.lower_bound import lower_bound
+from workbench.cost.presets import preset as cost_preset
+from workbench.errors import LaunchError, UsageError
+from workbench.pipeline.candidate import Candidate, Measured, Refusal, choice_from_json
+from workbench.pipeline.progress import Progress, ProgressLine, Stage, default_progress, silent
+from workbench.pipeline.result import Result
+from workbench.pipeline.run_folder import Request, RunFolder
+from workbench.pipeline.structures import PartFound, find_in_default_space, find_structures, subjects_of
+from workbench.pipeline.trial import device_is_here, measure_candidates
+from workbench.pipeline.tuning import Proposal, Scheduled, Target, accept, as_written, schedule_all
+from workbench.search.space import Space
+from workbench.ugraph.json_reader import read_graph
+from workbench.ugraph.json_value import JsonValue
+from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
+from workbench.ugraph.lax import LaxPart, join_parts
+from workbench.verify.verdict import Verdict, verdict_from_json
+
+KEEP = 8
+"""Candidates that are certified and written without a GPU."""
+
+PER_STRUCTURE = 3
+"""Schedules of one structure that may become candidates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a program is superoptimized.
+
+    Attributes: space: which µGraphs are looked for (None: the default space, or a narrower one where that alone takes
+    long); error: wanted bound of each certificate; seed: of every random choice;
+    keep: candidates that are certified; preset: of the cost model.
+    """
+
+    space: Space | None = None
+    error: float = 1e-9
+    seed: int = 0
+    keep: int = KEEP
+    preset: str = "analytic"
+
+    def __post_init__(self) -> None:
+        """Raises: UsageError for a count or an error that makes no sense."""
+        if self.keep < 1:
+            raise UsageError(f"keep {self.keep}: at least 1 candidate is kept")
+        if not 0 < self.error < 1:
+            raise UsageError(f"error {self.error} must lie between 0 and 1, both excluded")
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plain form."""
+        return {
+            "space": None if self.space is None else self.space.to_json(),
+            "error": self.error,
+            "seed": self.seed,
+            "keep": self.keep,
+            "preset": self.preset,
+        }
+
+
+def superoptimize(
+    program: KernelGraph,
+    device: str = "h200",
+    *,
+    budget: float | None = None,
+    measure: bool | None = None,
+    options: Options | None = None,
+    space: Space | None = None,
+    out: str | Path | None = None,
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Return the fastest certified µGraphs of a program, ranked, with everything that was refused.
+
+    device: whose kernels are wanted ("h200", "h100", "a100-80", ...). budget: seconds after which no new work is begun.
+    measure: True lets the GPU decide among the cheapest, False the cost model alone; None measures where the device is.
+    options, space: what is looked for and how; `space` goes before `options.space`. out: a folder for result.json,
+    search.jsonl and best.ugraph.json (by default one in the user's cache). fresh: ignore what an earlier run left there.
+    progress: called with a `Stage`; by default a line in a terminal or notebook.
+    Raises: UsageError for a program with block graphs, a budget below 0, a folder with another run's answer;
+    UnknownNameError for a device; LaunchError for measure=True without the device. Ctrl-C
+    returns what is there (`interrupted`), or is raised where nothing is.
+    """
+    expect_kernel_graph(program, "superoptimized")
+    if budget is not None and not budget > 0:
+        raise UsageError(f"budget {budget}: give seconds above 0")
+    chosen = options or Options()
+    if space is not None:
+        chosen = replace(chosen, space=space)
+    line = default_progress() if progress is None else None
+    try:
+        run = _Run(program, device, chosen, budget, measure, out, fresh, progress or line or silent)
+        return run.result()
+    finally:
+        if isinstance(line, ProgressLine):
+            line.close()
+
+
+class _Run:
+    def __init__(
+        self,
+        program: KernelGraph,
+        device: str,
+        options: Options,
+        budget: float | None,
+        measure: bool | None,
+        out: str | Path | None,
+        fresh: bool,
+        progress: Progress,
+    ) -> None:
+        self.start = time.perf_counter()
+        self.program, self.options, self.budget = program, options, budget
+        self.target = Target(device, hardware(device), cost_preset(options.preset))
+        self.progress = progress
+        if measure and not device_is_here(device):
+            raise LaunchError(f"there is no {device} here to measure on; leave measure away, or give measure=False")
+        self.measures = device_is_here(device) if measure is None else measure
+        request = Request(program, device, {**options.to_json(), "measured": self.measures})
+        self.folder = RunFolder(Path(out), request) if out is not None else RunFolder.default(request)
+        self.fresh = fresh
+        self.refused: list[Refusal] = []
+        self.interrupted = False
+
+    # ------------------------------------------------------------------------------------------------------ the stages
+    def result(self) -> Result:
+        if self.fresh or self.folder.is_of_another_request():
+            self.folder.forget_searches()
+        earlier = None if self.fresh else self.folder.answer()
+        if earlier is not None:
+            return self._restored(earlier)
+        subjects = subjects_of(self.program)
+        found: list[PartFound] = []
+        candidates: list[Candidate] = []
+        try:
+            for number, part in enumerate(subjects.parts):
+                found.append(self._searched(part, number))
+            whole = None if subjects.whole is None else self._searched(subjects.whole, len(subjects.parts))
+            for offer in self._offers(found, whole):
+                if isinstance(offer, Refusal):
+                    self.refused.append(offer)
+                else:
+                    candidates.append(offer)
+                    self.progress(Stage("certify", len(candidates), self.options.keep, f"{offer.cost_us:.2f} us"))
+                if self._is_over():
+                    break
+            if self.measures and candidates and not self._is_over():
+                candidates, refused = measure_candidates(
+                    self.program,
+                    candidates,
+                    self.target.hardware,
+                    seed=self.options.seed,
+                    progress=self.progress,
+                    is_over=self._is_over,
+                )
+                self.refused += refused
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if not candidates:
+                raise
+        return self._finished(found, candidates)
+
+    def _searched(self, part: LaxPart, number: int) -> PartFound:
+        seed, progress, space = self.options.seed, self.progress, self.options.space
+        if space is None:
+            found = find_in_default_space(
+                part, number, self.folder, seed=seed, progress=progress, is_stopped=self._is_over
+            )
+        else:
+            record = self.folder.record(number)
+            found = find_structures(part, space, seed=seed, record=record, progress=progress, is_stopped=self._is_over)
+        self.refused += found.refusals
+        return found
+
+    def _offers(self, found: list[PartFound], whole: PartFound | None) -> Iterator[Candidate | Refusal]:
+        scheduled = self._scheduled(found[0]) if len(found) == 1 else self._joined(found)
+        if whole is not None:
+            scheduled += self._scheduled(whole)
+        ranked = sorted([*scheduled, as_written(self.program, self.target)], key=lambda one: one.cost_us)
+        yield from accept(
+            self.program, ranked, self.target, keep=self.options.keep, error=self.options.error, seed=self.options.seed
+        )
+
+    def _scheduled(self, found: PartFound) -> list[Proposal]:
+        total = len(found.structures)
+        scheduled, refused = schedule_all(
+            found.structures,
+            self.target,
+            per_structure=PER_STRUCTURE,
+            tell=lambda number: self.progress(Stage("schedule", number, total)),
+        )
+        self.refused += refused
+        return scheduled
+
+    def _joined(self, found: list[PartFound]) -> list[Proposal]:
+        """Return the parts' best graphs joined, then joined with one part's next best in place of its best."""
+        parts = [one.part for one in found]
+        offers: list[list[Scheduled]] = []
+        for one in found:
+            own = self._scheduled(one) if one.part.is_lax else []
+            plain = as_written(one.part.graph, self.target)
+            best = sorted([*own, plain], key=lambda proposal: proposal.cost_us)[:PER_STRUCTURE]
+            offers.append([proposal.realize() for proposal in best])
+        picks = [[0] * len(offers)]
+        for number, offer in enumerate(offers):
+            picks += [
+                [rank if place == number else 0 for place in range(len(offers))]
+                for rank in range(1, min(len(offer), PER_STRUCTURE))
+            ]
+        joined = []
+        for pick in picks:
+            chosen = [offer[rank] for offer, rank in zip(offers, pick, strict=True)]
+            graph = join_parts(self.program, parts, [one.graph for one in chosen])
+            choices = tuple(choice for one in chosen for choice in one.choices)
+            cost = estimate(graph, hardware=self.target.hardware, choices=choices, preset=self.target.preset)
+            scheduled = Scheduled(graph, choices, cost, "search, part by part")
+            joined.append(Proposal(cost.total_us, partial(_same, scheduled)))
+        return joined
+
+    # ------------------------------------------------------------------------------------------------------- the answer
+    def _is_over(self) -> bool:
+        return self.budget is not None and time.perf_counter() - self.start > self.budget
+
+    def _finished(self, found: list[PartFound], candidates: list[Candidate]) -> Result:
+        ranked = sorted(candidates, key=lambda one: (one.measured is None, one.time_us))
+        ended = all(one.finished is not None or not one.part.is_lax for one in found)
+        result = Result(
+            program=self.program,
+            device=self.target.device,
+            candidates=tuple(ranked),
+            refused=tuple(self.refused),
+            lower_bound=lower_bound(self.program, self.target.hardware),
+            space=found[0].space if found else self.options.space or Space(),
+            states=sum(one.finished.states for one in found if one.finished is not None),
+            structures=sum(len(one.structures) for one in found),
+            parts=len(found),
+            seconds=time.perf_counter() - self.start,
+            interrupted=self.interrupted or not ended or self._is_over(),
+            measured=any(one.measured is not None for one in ranked),
+            out=self.folder.path,
+        )
+        self.folder.write(result.to_json(), result.best.graph if ranked else None)
+        return result
+
+    def _restored(self, values: dict[str, object]) -> Result:
+        listed = cast(list[dict[str, object]], values["candidates"])
+        space: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in cast(dict[str, Any], values["space"]).items()
+        }
+        return Result(
+            program=self.program,
+            device=self.target.device,
+            candidates=tuple(self._candidate(one) for one in listed),
+            refused=tuple(Refusal(**one) for one in cast(list[dict[str, object]], values["refused"])),  # type: ignore[arg-type]
+            lower_bound=lower_bound(self.program, self.target.hardware),
+            space=Space(**space),
+            states=cast(int, values["states"]),
+            structures=cast(int, values["structures"]),
+            parts=cast(int, values["parts"]),
+            seconds=time.perf_counter() - self.start,
+            cached=True,
+            measured=bool(values["measured"]),
+            out=self.folder.path,
+        )
+
+    def _candidate(self, values: dict[str, object]) -> Candidate:
+        graph = read_graph(JsonValue(values["graph"], "graph"))
+        choices = tuple(choice_from_json(one) for one in cast(list[dict[str, Any]], values["choices"]))
+        measured = cast("dict[str, object] | None", values["measured"])
+        verdict: Verdict = verdict_from_json(cast(dict[str, object], values["certificate"]))
+        return Candidate(
+            graph=graph,
+            choices=choices,
+            cost=estimate(graph, hardware=self.target.hardware, choices=choices, preset=self.target.preset),
+            certificate=verdict,
+            device=self.target.device,
+            origin=cast(str, values["origin"]),
+            measured=None if measured is None else Measured(**measured),  # type: ignore[arg-type]
+        )
+
+
+def _same(scheduled: Scheduled) -> Scheduled:
+    return scheduled

@@ -1,0 +1,190 @@
+"""The second stage: structures become graphs with a schedule, are certified, and must pass the emitter.
+
+Invariant: every structure is scored over its whole schedule space before any is dropped; a candidate that is handed on is
+equal to the program by `verify` and has been written as CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from workbench.codegen.cuda.kernel_level import emit_program
+from workbench.cost.breakdown import Cost
+from workbench.cost.estimate import estimate
+from workbench.cost.hardware import Hardware
+from workbench.cost.launch import LaunchChoice
+from workbench.cost.presets import Preset
+from workbench.cost.schedules import ScheduleRow, ScheduleSpace
+from workbench.device.architecture import architecture
+from workbench.device.executable import for_architecture
+from workbench.errors import EmitError, MissingRuleError, NotApplicableError
+from workbench.optimize.thread_graphs import build_thread_graphs
+from workbench.pipeline.candidate import Candidate, Refusal, schedules_of
+from workbench.search.summary import Structure
+from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.verify.compare import verify
+from workbench.verify.elements import have_equal_forms
+from workbench.verify.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A graph with a schedule and its modelled cost; not yet certified."""
+
+    graph: KernelGraph
+    choices: tuple[LaunchChoice, ...]
+    cost: Cost
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A structure under a schedule, with its modelled cost in microseconds; `realize` makes the graph when it is wanted."""
+
+    cost_us: float
+    realize: Callable[[], Scheduled]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What candidates are made for: the device's name, its hardware record, the cost preset."""
+
+    device: str
+    hardware: Hardware
+    preset: Preset | None
+
+
+def schedule_structure(structure: Structure, target: Target, *, per_structure: int) -> list[Proposal]:
+    """Return a structure's best schedules by the model, ascending.
+
+    Raises: NotApplicableError where no schedule is legal; MissingRuleError for an operator without a cost rule.
+    """
+    space = ScheduleSpace(structure.graph, hardware=target.hardware, preset=target.preset)
+    rows = space.best(per_structure)
+    if not rows:
+        why = "; ".join(f"{reason} ({count:,})" for reason, count in space.refused.items())
+        raise NotApplicableError(f"no schedule is legal on {target.device}: {why or 'its space is empty'}")
+
+    def realize(row: ScheduleRow) -> Scheduled:
+        real = space.realize(row)
+        return _priced(real.graph, real.choices, target, "search")
+
+    return [Proposal(row.cost_us, partial(realize, row)) for row in rows]
+
+
+def as_written(program: KernelGraph, target: Target) -> Proposal:
+    """Return the program itself, every operator a kernel: what no candidate should be slower than."""
+    scheduled = _priced(program, (), target, "the program as written")
+    return Proposal(scheduled.cost.total_us, lambda: scheduled)
+
+
+def _priced(graph: KernelGraph, choices: Sequence[LaunchChoice], target: Target, origin: str) -> Scheduled:
+    own = tuple(choices)
+    return Scheduled(graph, own, estimate(graph, hardware=target.hardware, choices=own, preset=target.preset), origin)
+
+
+def schedule_all(
+    structures: Sequence[Structure],
+    target: Target,
+    *,
+    per_structure: int,
+    tell: Callable[[int], None],
+) -> tuple[list[Proposal], list[Refusal]]:
+    """Return the scheduled structures, cheapest first, and those that no schedule fits."""
+    scheduled: list[Proposal] = []
+    refused: list[Refusal] = []
+    for number, structure in enumerate(structures):
+        tell(number)
+        try:
+            scheduled += schedule_structure(structure, target, per_structure=per_structure)
+        except (NotApplicableError, MissingRuleError) as fault:
+            refused.append(_refusal("schedule", structure.graph, str(fault)))
+    return sorted(scheduled, key=lambda one: one.cost_us), refused
+
+
+def accept(
+    program: KernelGraph,
+    proposals: Sequence[Proposal],
+    target: Target,
+    *,
+    keep: int,
+    error: float,
+    seed: int,
+) -> Iterator[Candidate | Refusal]:
+    """Yield, cheapest first, candidates that are certified and can be written, and refusals, until `keep` are accepted."""
+    accepted = 0
+    arch = architecture(target.device)
+    certificates = Certificates(program, error=error, seed=seed)
+    for proposal in proposals:
+        if accepted == keep:
+            return
+        try:
+            one = proposal.realize()
+        except NotApplicableError as fault:
+            yield Refusal(stage="schedule", what=f"a schedule of {proposal.cost_us:.2f} us", reason=str(fault))
+            continue
+        verdict = certificates.verdict(one.graph)
+        if verdict.kind != "equal":
+            yield _refusal("verify", one.graph, f"{verdict.kind}: {verdict.reason}")
+            continue
+        graph = build_thread_graphs(one.graph).graph
+        try:
+            emit_program(graph, schedules=for_architecture(graph, schedules_of(graph, one.choices), arch))
+        except EmitError as fault:
+            yield _refusal("emit", one.graph, str(fault))
+            continue
+        accepted += 1
+        yield Candidate(
+            graph=graph,
+            choices=one.choices,
+            cost=one.cost,
+            certificate=verdict,
+            device=target.device,
+            origin=one.origin,
+        )
+
+
+class Certificates:
+    """Verdicts on graphs against one program, each graph asked about once.
+
+    A graph whose outputs are the same expressions as those of a certified one, as with another schedule of its structure,
+    shares that one's verdict: the two are proved equal to each other.
+    """
+
+    def __init__(self, program: KernelGraph, *, error: float, seed: int) -> None:
+        """Start with none."""
+        self.program, self.error, self.seed = program, error, seed
+        self._known: dict[str, Verdict] = {}
+        self._certified: dict[str, list[tuple[KernelGraph, Verdict]]] = {}
+
+    def verdict(self, graph: KernelGraph) -> Verdict:
+        """Return the verdict on a graph."""
+        known = self._known.get(graph.hash)
+        if known is None:
+            alike = self._certified.setdefault(graph.structure_hash, [])
+            known = next((self._shared(one, verdict) for one, verdict in alike if have_equal_forms(one, graph)), None)
+            if known is None:
+                known = verify(self.program, graph, error=self.error, seed=self.seed)
+                if known.kind == "equal":
+                    alike.append((graph, known))
+            self._known[graph.hash] = known
+        return known
+
+    @staticmethod
+    def _shared(graph: KernelGraph, verdict: Verdict) -> Verdict:
+        if verdict.proved:
+            return verdict
+        same = f"the same expressions at true shapes as µGraph {graph.hash[:12]}, of which: {verdict.reason}"
+        return replace(verdict, reason=same)
+
+
+def _refusal(stage: str, graph: KernelGraph, reason: str) -> Refusal:
+    kernels = ", ".join(node.results[0].name for node in graph.nodes)
+    return Refusal(
+        stage=stage,
+        what=f"µGraph {graph.hash[:12]} ({len(graph.nodes)} kernels: {kernels})",
+        reason=" ".join(reason.split()),
+        structure_hash=graph.structure_hash,
+    )
