@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from workbench.ops.spec import OpKind
-from workbench.optimize.tile_views import is_view, lies_in
+from workbench.optimize.tile_views import lies_in
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.inference import Place
 from workbench.ugraph.nodes import Accumulator, BlockNode, InputIterator, OpNode, OutputSaver, RunningMax, ThreadNode
@@ -212,7 +212,7 @@ def order_problem(block: BlockGraph, registers: Iterable[str] = ()) -> OrderProb
         for name in node.operands:
             dependences.setdefault((makers[name], reader), False)
             writer = makers[bases[name]]  # a view is there as soon as what it is a view of
-            is_shared = name not in kept and bases[name] not in kept and not is_view(node)
+            is_shared = bases[name] not in kept
             dependences[writer, reader] = dependences.get((writer, reader), False) or is_shared
             is_inner = sections[writer] is sections[reader] is Section.LOOP
             if is_shared and is_inner and not isinstance(block.nodes[writer], InputIterator):

@@ -63,6 +63,18 @@ def test_larger_problems_are_equal_in_both_solvers_and_by_branching(seed: int) -
     assert problem.is_allowed(branched.choice)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_costs_that_differ_by_one_are_told_apart(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = LayoutProblem()
+    for number in range(6):
+        problem.add(f"t{number}", ("a", "b", "c"))
+    for number in range(9):
+        scope = tuple(int(n) for n in rng.choice(6, 2, replace=False))
+        problem.prices.append(Price(f"price {number}", "here", scope, rng.integers(1, 4, (3, 3))))
+    assert solve_by_z3(problem).cost == solve_by_elimination(problem).cost == brute_force(problem)
+
+
 def test_a_conflict_names_a_smallest_set_of_rules() -> None:
     problem = LayoutProblem()
     a, b, c = (problem.add(name, ("row", "column")) for name in "abc")

@@ -27,7 +27,7 @@ from workbench.interpret import evaluate
 from workbench.optimize.layout_elimination import solve_by_elimination
 from workbench.optimize.layout_model import build_model
 from workbench.optimize.layout_problem import LayoutProblem
-from workbench.optimize.layout_rules import ASYNC
+from workbench.optimize.layout_rules import ASYNC, LDMATRIX
 from workbench.optimize.layout_z3 import solve_by_z3
 from workbench.optimize.layouts import PRESCRIBED, choose_layouts, tile_sizes, with_device_layouts
 from workbench.ugraph import value as op
@@ -165,6 +165,8 @@ def test_prescribed_layouts_that_rules_exclude_are_named() -> None:
     assert len(relaxed.relaxed) == 1
     assert ASYNC in relaxed.relaxed[0]
     assert relaxed.cost > choose_layouts(graph).cost
+    twice = choose_layouts(graph, pins={**pins, ("t0", "w"): SharedLayout(-1, Spread.PLAIN)})
+    assert [LDMATRIX in line or ASYNC in line for line in twice.relaxed] == [True, True]  # one rule after the other
     with pytest.raises(LayoutConflictError):
         choose_layouts(graph, pins={("X",): DeviceLayout(-2)})
     with pytest.raises(UnknownTensorError):

@@ -65,6 +65,35 @@ def test_tiles_in_registers_take_no_shared_memory_and_stages_count() -> None:
     assert plan.lower_bound == plan.total
 
 
+def test_what_the_first_level_of_the_loop_makes_stays_until_its_end() -> None:
+    """No barrier stands between the end of an iteration and what the next one makes first."""
+    k = KernelBuilder()
+    X = k.input("X", (4, 8))
+    b = k.block(X, loop=2)
+    one = op.exp(b.load(X, fmap=1))  # its operand is in registers, so it runs at once
+    b.save(b.accumulate(op.sqrt(op.square(one))))
+    k.output(*b.finish())
+    (node,) = k.build().graph_defined
+    order = order_operators(node.block, {"x"})
+    found = {tile.name: tile for tile in block_lifetimes(node.block, order=order, registers={"x"})}
+    assert order.levels[1] == order.before
+    assert (found[one.name].first, found[one.name].last) == (order.before, order.before + order.loop)
+
+
+def test_what_is_made_before_the_loop_and_read_in_it_stays_until_its_end() -> None:
+    k = KernelBuilder()
+    X, G = k.input("X", (4, 8)), k.input("G", (4, 1))
+    b = k.block(X, G, loop=2)
+    early = op.exp(b.load(G))
+    b.save(b.accumulate(op.sqrt(op.exp(b.load(X, fmap=1) * early))))
+    k.output(*b.finish())
+    (node,) = k.build().graph_defined
+    order = order_operators(node.block)
+    found = {tile.name: tile for tile in block_lifetimes(node.block, order=order)}
+    assert found[early.name].last == order.before + order.loop
+    assert found["g"].last < found[early.name].last  # read once, before the loop
+
+
 def test_a_loop_of_one_iteration_has_no_ring() -> None:
     k = KernelBuilder()
     X = k.input("X", (4, 8))

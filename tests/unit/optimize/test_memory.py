@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import MemoryLimitError, UsageError
+from workbench.optimize import memory
 from workbench.optimize.memory import (
     FITS,
     Lifetime,
@@ -149,6 +150,24 @@ def test_offsets_are_aligned_and_roles_are_summed_without_padding() -> None:
     assert "the least possible" in plan.describe()
     apart = without_reuse(plan.lifetimes)
     assert (apart.total, apart.offsets) == (384, (0, 128, 256))
+
+
+@settings(max_examples=150, deadline=None)
+@given(tensors(7, sizes=4, times=4))
+def test_branch_and_bound_needs_no_good_start(found: list[Lifetime]) -> None:
+    """With the worst plan to start from, every step of the search counts."""
+    fits = dict(memory.FITS)
+    memory.FITS.clear()
+    memory.FITS["apart"] = lambda tensors, sizes: [sum(sizes[:number]) for number in range(len(sizes))]
+    try:
+        plan = plan_memory(found, alignment=1)
+    finally:
+        memory.FITS.clear()
+        memory.FITS.update(fits)
+    check(plan)
+    assert plan.how == "exact"
+    assert plan.total == plan_memory(found, alignment=1).total
+    assert fits_within(found, plan.total)
 
 
 @settings(max_examples=80, deadline=None)
