@@ -152,22 +152,33 @@ def test_offsets_are_aligned_and_roles_are_summed_without_padding() -> None:
     assert (apart.total, apart.offsets) == (384, (0, 128, 256))
 
 
-@settings(max_examples=150, deadline=None)
-@given(tensors(7, sizes=4, times=4))
-def test_branch_and_bound_needs_no_good_start(found: list[Lifetime]) -> None:
-    """With the worst plan to start from, every step of the search counts."""
+def from_the_worst_start(found: list[Lifetime]) -> MemoryPlan:
+    """The plan that branch and bound finds when it starts from tensors side by side, so that every step counts."""
     fits = dict(memory.FITS)
     memory.FITS.clear()
     memory.FITS["apart"] = lambda tensors, sizes: [sum(sizes[:number]) for number in range(len(sizes))]
     try:
-        plan = plan_memory(found, alignment=1)
+        return plan_memory(found, alignment=1)
     finally:
         memory.FITS.clear()
         memory.FITS.update(fits)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tensors(7, sizes=4, times=4))
+def test_branch_and_bound_needs_no_good_start(found: list[Lifetime]) -> None:
+    plan = from_the_worst_start(found)
     check(plan)
     assert plan.how == "exact"
     assert plan.total == plan_memory(found, alignment=1).total
     assert fits_within(found, plan.total)
+
+
+def test_ways_to_different_heights_are_not_taken_for_one() -> None:
+    spans = [(3, 0, 2), (4, 0, 1), (2, 2, 2), (2, 2, 3), (4, 3, 4), (1, 3, 3), (3, 4, 4)]
+    found = [Lifetime(f"t{number}", size, first, last) for number, (size, first, last) in enumerate(spans)]
+    assert fits_within(found, 7)
+    assert from_the_worst_start(found).total == 7
 
 
 @settings(max_examples=80, deadline=None)
