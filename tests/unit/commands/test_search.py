@@ -178,8 +178,19 @@ def slow_search(*tokens: str, stop_after: int = 0) -> tuple[int, str, list[str]]
     return process.returncode, out, lines
 
 
+@pytest.fixture(scope="module")
+def uninterrupted() -> tuple[dict[str, object], int]:
+    """What a slow search answers, and how many structures it asked about."""
+    code, out, lines = slow_search()
+    assert code == 0
+    values = json.loads(out)
+    return values, lines.count("asked\n")
+
+
 @pytest.mark.parametrize("with_record", [True, False])
-def test_ctrl_c_keeps_what_was_found_and_is_continued(tmp_path: Path, with_record: bool) -> None:
+def test_ctrl_c_keeps_what_was_found_and_is_continued(
+    uninterrupted: tuple[dict[str, object], int], tmp_path: Path, with_record: bool
+) -> None:
     record = ("--record", str(tmp_path / "run.jsonl")) if with_record else ()
     code, out, lines = slow_search(*record, stop_after=5)
     assert code == 130
@@ -193,7 +204,7 @@ def test_ctrl_c_keeps_what_was_found_and_is_continued(tmp_path: Path, with_recor
     assert code == 0
     rest = lines.count("asked\n")
     assert json.loads(out)["interrupted"] is False
-    code, whole, lines = slow_search()
-    assert 0 < rest <= lines.count("asked\n") - 3
-    first, second = json.loads(out), json.loads(whole)
-    assert all(first[name] == second[name] for name in set(second) - {"seconds", "peak_mb", "record"})
+    whole, asked = uninterrupted
+    assert 0 < rest <= asked - 3
+    found = json.loads(out)
+    assert all(found[name] == whole[name] for name in set(whole) - {"seconds", "peak_mb", "record"})
