@@ -22,10 +22,15 @@ Key = tuple[str | None, Hashable]
 
 @dataclass
 class Comparison:
-    """What came of one program: minimum: the smallest graph; expected, found: per engine; lost, extra: (engine, limit, key)."""
+    """What came of one program.
+
+    Attributes: minimum: operators of the smallest graph; largest: limit; expected: graphs that must be found; cancelled,
+    repeated: as of `Found`; lost, extra: (engine, limit, graph) that the engine lacks, or that the oracle does not know.
+    """
 
     program: Program
     minimum: int = 0
+    largest: int = 0
     expected: int = 0
     cancelled: int = 0
     repeated: int = 0
@@ -64,9 +69,11 @@ def compare(program: Program, largest: int, *, more: int = 2, engines: Iterable[
     found = find(program, loops, min(largest, len(program.nodes) + more))
     if not found.sizes:
         return None
-    result = Comparison(program, min(found.sizes.values()), len(found.sizes), found.cancelled, found.repeated)
+    minimum = min(found.sizes.values())
+    largest = min(largest, minimum + more, len(program.nodes) + more)
+    result = Comparison(program, minimum, largest, len(found.sizes), found.cancelled, found.repeated)
     for engine in engines:
-        for limit in range(result.minimum, min(largest, result.minimum + more, len(program.nodes) + more) + 1):
+        for limit in range(minimum, largest + 1):
             keys = keys_of(engine, graph, limit)
             expected = {key for key, size in found.sizes.items() if size <= limit}
             result.lost += [(engine, limit, key) for key in sorted(expected - keys, key=repr)]

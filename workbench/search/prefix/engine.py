@@ -593,5 +593,5 @@ class _Words:
             case "subject":
                 return looked.subject()
             case "verdicts":
-                return "\n".join(verdict.describe() for verdict in looked.verdicts)
+                return looked.lines()
         return looked.evidence(self.saying.rule)

@@ -5,6 +5,7 @@ Invariant: nothing is written before somebody asks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,8 +61,17 @@ class Looked:
         """Return why a rule drops it."""
         for verdict in self.verdicts:
             if verdict.pruner == rule:
-                return verdict.why()
+                return self.named(verdict.why())
         return _WORDS.get(rule, "")
+
+    def lines(self) -> str:
+        """Return the pruners' verdicts, one a line."""
+        return self.named("\n".join(verdict.describe() for verdict in self.verdicts))
+
+    def named(self, text: str) -> str:
+        """Return a text with inputs by their names."""
+        inputs = self.context.problem.program.inputs
+        return re.sub(r"\bin(\d+)\b", lambda found: inputs[int(found[1])].name, text)
 
     def _text(self, term: Term, *, latex: bool) -> str:
         names = {f"in{start.position}": start.position for start in self.context.problem.starts}
