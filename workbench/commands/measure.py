@@ -264,7 +264,7 @@ class _Session:
         ceilings: Ceilings,
         text: str,
     ) -> Record:
-        work = compulsory_work(job.program)
+        work = compulsory_work(job.program, hardware(self._device))
         floor_us = work.floor_us(ceilings.read_tb_s, ceilings.product_tflops)
         known = table_row(instance.program.name, instance.sizes)
         row: Record = {

@@ -16,6 +16,7 @@ from workbench.codegen.cuda.kernel_level import emit_program
 from workbench.codegen.cuda.schedule import Schedule
 from workbench.codegen.cuda.storage import from_storage
 from workbench.cost.hardware import Hardware, hardware
+from workbench.cost.lower_bound import lower_bound
 from workbench.device.architecture import architecture
 from workbench.device.check_inputs import CheckCase, InputKind, make_cases
 from workbench.device.comparison import ELEMENT_FACTOR, ROW_FACTOR, TOLERANCES, compare
@@ -29,7 +30,6 @@ from workbench.device.timing_gpu import CupyGpu
 from workbench.device.traps import HardwareLimit
 from workbench.errors import EmitError, KernelCompileError, LaunchError, UsageError
 from workbench.interpret.rounded import evaluate_rounded
-from workbench.ops.spec import OpKind
 from workbench.ugraph.expand import expand_composites
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import OpNode
@@ -125,29 +125,27 @@ class ProgramWork:
         return max(self.bytes / read_tb_s, self.product_flops / product_tflops) * 1e-6
 
 
-def compulsory_work(program: KernelGraph) -> ProgramWork:
+def compulsory_work(program: KernelGraph, gpu: Hardware) -> ProgramWork:
     """Return the work of a program of predefined operators. Raises: UsageError for one with graph-defined kernels."""
-    used = {name for node in program.nodes for name in node.operands} | set(program.output_names)
-    nbytes = sum(tensor.nbytes for tensor in program.inputs if tensor.name in used)
-    nbytes += sum(program.tensor(name).nbytes for name in dict.fromkeys(program.output_names))
-    flops = products = 0
+    bound = lower_bound(program, gpu)
+    flops = 0
     for node in program.nodes:
         if not isinstance(node, OpNode):
             raise UsageError(
                 f"{program.name} has a graph-defined kernel; count the work of the program it was made from"
             )
         shapes = tuple(program.tensor(name).shape for name in node.operands)
-        work = node.spec.work(shapes, node.attribute_map).flops
-        flops += work
-        products += work if node.spec.kind is OpKind.CONTRACTION else 0
-    return ProgramWork(nbytes, flops, products)
+        flops += node.spec.work(shapes, node.attribute_map).flops
+    return ProgramWork(bound.bytes, flops, int(bound.flops))
 
 
 def hardware_limit(program: KernelGraph, gpu: Hardware) -> HardwareLimit:
-    """Return what no kernel can undercut: the data sheet's peaks of the memory and of the fastest unit of any type."""
-    work = compulsory_work(program)
+    """Return what no kernel can undercut: compulsory bytes at the data sheet's bandwidth.
+
+    Operations do not count: another order of the same products may need fewer, and is what is looked for.
+    """
     rate = max(*gpu.tensor_tflops.values(), gpu.fp32_tflops)
-    return HardwareLimit(work.bytes, work.product_flops, gpu.memory_tb_s * 1e12, rate * 1e12)
+    return HardwareLimit(lower_bound(program, gpu).bytes, 0, gpu.memory_tb_s * 1e12, rate * 1e12)
 
 
 def prepare_job(job: MeasureJob) -> PreparedJob:
@@ -156,7 +154,8 @@ def prepare_job(job: MeasureJob) -> PreparedJob:
     Raises: UsageError for a program with graph-defined kernels, and as `make_cases`.
     """
     started = time.perf_counter()
-    compulsory_work(job.program)
+    if job.program.graph_defined:
+        raise UsageError(f"{job.program.name} has graph-defined kernels; measure the program it was made from")
     refused = []
     for candidate in job.candidates:
         try:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from workbench.codegen.cuda.kernel_level import emit_program
 from workbench.codegen.cuda.schedule import Schedule
 from workbench.cost.hardware import Hardware
-from workbench.cost.lower_bound import lower_bound
 from workbench.device.architecture import architecture
 from workbench.device.check import cases_for
 from workbench.device.check_worker import CheckJob, Finding, check_in_worker
@@ -24,6 +23,7 @@ from workbench.device.contenders import TimingReport, contender_of
 from workbench.device.executable import compile as compile_graph
 from workbench.device.executable import for_architecture
 from workbench.device.launch import load_cupy
+from workbench.device.measure_program import hardware_limit
 from workbench.device.timing import TimingOptions, time_contenders
 from workbench.device.timing_gpu import CupyGpu
 from workbench.device.traps import HardwareLimit
@@ -107,13 +107,7 @@ def measure_candidates(
     progress(Stage("compile", 0, total))
     left, refused = _compiled(candidates)
     progress(Stage("time", 0, len(left)))
-    bound = lower_bound(program, hardware)
-    limit = HardwareLimit(
-        bytes=bound.bytes,
-        flops=int(bound.flops),
-        bytes_per_s=hardware.memory_tb_s * 1e12,
-        flops_per_s=max((*hardware.tensor_tflops.values(), hardware.fp32_tflops)) * 1e12,
-    )
+    limit = hardware_limit(program, hardware)
     with Worker() as worker:
         while left and not is_over():
             job = TrialJob(

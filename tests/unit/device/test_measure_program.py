@@ -43,15 +43,15 @@ needs_compiler = pytest.mark.skipif(not has_nvrtc(), reason="NVRTC is not instal
 
 @pytest.mark.parametrize("row", TABLE_ROWS, ids=lambda row: row.label)
 def test_work_gives_the_floors_of_the_table(row: Any) -> None:
-    work = compulsory_work(wb.programs.get(row.program, **row.sizes))
+    work = compulsory_work(wb.programs.get(row.program, **row.sizes), hardware("h200"))
     assert work.floor_us(4.6, 661.0) == pytest.approx(row.floor_us, abs=0.06)  # the table has one decimal
 
 
 def test_unused_inputs_do_not_count_and_a_used_one_counts_once() -> None:
     program = wb.trace(lambda X, Y, Z: X * X + Y, X=(8, 8), Y=(8, 8), Z=(800, 8))
-    assert compulsory_work(program) == ProgramWork(bytes=3 * 64 * 2, flops=128, product_flops=0)
+    assert compulsory_work(program, hardware("h200")) == ProgramWork(bytes=3 * 64 * 2, flops=128, product_flops=0)
     with pytest.raises(UsageError, match="graph-defined kernel"):
-        compulsory_work(wb.programs.known_good("lora")[0])
+        compulsory_work(wb.programs.known_good("lora")[0], hardware("h200"))
 
 
 def test_the_limit_is_below_every_target_of_the_table_and_above_nothing() -> None:
@@ -63,6 +63,8 @@ def test_the_limit_is_below_every_target_of_the_table_and_above_nothing() -> Non
         assert check_too_fast(row.target_us * 1e-6, row.target_us * 1e-6, limit, sets, gpu.l2_bytes) == ""
     big = hardware_limit(wb.programs.get("gated_mlp", batch=8, hidden=4096, out=4096), gpu)
     assert "the hardware needs" in check_too_fast(5e-6, 5e-6, big, 4, gpu.l2_bytes)
+    chain = hardware_limit(wb.trace(lambda A, B, x: (A @ B) @ x, A=(4096, 4096), B=(4096, 4096), x=(4096, 1)), gpu)
+    assert check_too_fast(20e-6, 16e-6, chain, 4, gpu.l2_bytes) == ""  # A @ (B @ x): a thousandth of the operations
     assert big.cold_s(4, gpu.l2_bytes) < big.cold_s(400, gpu.l2_bytes) <= big.bytes / big.bytes_per_s
 
 
