@@ -105,8 +105,10 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
         if not 60 <= blocks <= (2.2 if rows <= 8 else 4.1) * MULTIPROCESSORS or context // parts_ < depth:
             continue
         tiles = Tiles(rows=height, columns=1, depth=depth)
-        for is_cluster, threads in itertools.product((False, True), (128, 256)):
-            if is_cluster and not 1 < parts_ <= 8:
+        for is_cluster, threads in itertools.product((False, True), (128, 256, 512)):
+            if (is_cluster and not 1 < parts_ <= 8) or (rows > 8 and not height <= threads / 2 <= 2 * height):
+                continue
+            if threads == 512 and height < 256:
                 continue
             splits = 1 if is_cluster else parts_
             choices = {"cluster": parts_ if is_cluster else 1, "threads": threads}

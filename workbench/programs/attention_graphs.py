@@ -69,10 +69,14 @@ def known_good_safe(instance: Instance) -> list[KernelGraph]:
 
 
 def key_splits(instance: Instance) -> int:
-    """Return over how many blocks the keys of a group are split: enough to fill the GPU, at least 256 keys each."""
+    """Return over how many blocks the keys of a group are split: enough to fill the GPU, at least 256 keys each.
+
+    Two blocks a multiprocessor where there are rows enough to keep tensor cores busy, one where memory is the bound.
+    """
     blocks = instance.extent("batch*heads") * parts(instance["rows"], _START.rows)
+    most = MULTIPROCESSORS * (2 if instance["rows"] >= _START.rows else 1)
     splits = 1
-    while blocks * splits * 2 <= MULTIPROCESSORS and instance["context"] >= splits * 2 * KEYS_A_SPLIT:
+    while blocks * splits * 2 <= most and instance["context"] >= splits * 2 * KEYS_A_SPLIT:
         splits *= 2
     return splits
 

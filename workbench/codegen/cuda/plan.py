@@ -307,7 +307,8 @@ class Planner:
         """Return the layout of a product that follows no other."""
         section, warps = self.result.sections[value], self.result.warps
         is_kept = self.kept_by(value) is not None
-        if suits_warpgroups(value, self.narrow_type(value)) and not self.works_on_left(value):
+        is_worked_on = self.works_on_left(value) and value.pairs[0][0].place is Place.LOOP
+        if suits_warpgroups(value, self.narrow_type(value)) and not is_worked_on:
             together = warpgroup_layout(shape, warps, split_depth=is_kept, most=most if is_kept else MOST_LOGITS)
             if together is not None:
                 return together

@@ -34,8 +34,8 @@ MULTIPROCESSORS, RESIDENT = 132, 2
 WARPGROUP_ALIGNMENT = 1024
 """Bytes over which the widest swizzle repeats, as warpgroups read it."""
 
-BYTES_IN_FLIGHT = 74 * 1024
-"""Of one multiprocessor: fewer leave memory idle, more were slower (measured, docs/kernels.md)."""
+BYTES_IN_FLIGHT = 62 * 1024
+"""Of one multiprocessor, from device memory: fewer leave it idle, more were slower (measured, docs/kernels.md)."""
 
 TOP, FINISH, COMBINE = "top", "finish", "combine"
 
@@ -150,13 +150,23 @@ def resident_by_grid(plan: KernelPlan) -> int:
 
 
 def default_stages(plan: KernelPlan) -> int:
-    """Return as many stages as keep `BYTES_IN_FLIGHT` on their way to each multiprocessor, all blocks together, and at least 3."""
-    each = sum(tile.bytes_each for tile in plan.staged.values() if tile.is_looped)
+    """Return as many stages as keep `BYTES_IN_FLIGHT` on their way to each multiprocessor, all blocks together, at least 3.
+
+    Tiles that every block reads come from the L2 cache and do not count.
+    """
+    looped = {value: tile for value, tile in plan.staged.items() if tile.is_looped}
+    own = sum(tile.bytes_each for value, tile in looped.items() if is_own(plan, value))
+    each = own or sum(tile.bytes_each for tile in looped.values())
     blocks = prod(plan.lowered.grid) * plan.cluster * plan.spread
     share = min(
         RESIDENT, max(0.5, blocks / MULTIPROCESSORS)
-    )  # blocks on a multiprocessor; fewer than one take more each
+    )  # blocks of a multiprocessor; fewer than one take more each
     return min(MAX_STAGES, 1 + max(2, round(BYTES_IN_FLIGHT / (share * max(each, 1)))))
+
+
+def is_own(plan: KernelPlan, value: Loaded) -> bool:
+    """Return True when blocks read different tiles of an input."""
+    return any(dim is not None and extent > 1 for dim, extent in zip(value.imap, plan.lowered.grid, strict=False))
 
 
 def place(plan: KernelPlan) -> int:
