@@ -13,7 +13,8 @@ from pathlib import Path
 
 from workbench.display import Displayed
 from workbench.errors import FormatError, UsageError
-from workbench.search.prefix.engine import Options, PrefixSearch, Shared
+from workbench.search.prefix.one_plan import PrefixSearch
+from workbench.search.prefix.options import Options, Shared
 from workbench.search.pruners.expression import AbstractExpression
 from workbench.search.pruners.names import DEFAULT, pruners_of
 from workbench.search.pruners.rule import Pruner

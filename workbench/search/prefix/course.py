@@ -21,8 +21,9 @@ from workbench.domains.field_pairs import field_pair
 from workbench.domains.finite_field import FieldArithmetic, random_elements
 from workbench.interpret.field import FieldDomain, FieldPoint, evaluate_in_field
 from workbench.search.events import Event
-from workbench.search.prefix.engine import Options, PrefixSearch, Shared
 from workbench.search.prefix.moves import Move
+from workbench.search.prefix.one_plan import PrefixSearch
+from workbench.search.prefix.options import Options, Shared
 from workbench.search.prefix.prefixes import Limits, Prefix
 from workbench.search.pruners.expression import AbstractExpression, ExpressionRule
 from workbench.search.pruners.rule import Pruner

@@ -13,7 +13,8 @@ from tests.unit.search.prefix.programs import distributed, quotient, studied
 from workbench.errors import UnknownNameError, UsageError
 from workbench.search.driver import drive
 from workbench.search.events import Completed, Event, Extended, Finished, Pruned, Refused, Verified
-from workbench.search.prefix.engine import PrefixSearch, prefix_work, search
+from workbench.search.prefix.engine import prefix_work, search
+from workbench.search.prefix.one_plan import PrefixSearch
 from workbench.search.pruners.expression import AbstractExpression
 from workbench.search.space import Space
 from workbench.search.summary import collect
