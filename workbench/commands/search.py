@@ -84,6 +84,7 @@ def run(call: Call) -> Answer:
     """Return the structures found; the answer is no if there is none. Raises: as `requests.read_source`, `search`."""
     arguments = call.arguments
     gc.freeze()  # what has been imported stays, so no collection need look at it again
+    gc.set_threshold(50_000)  # a search makes many small objects that live to its end
     start = time.perf_counter()
     source = requests.read_source(arguments.program, arguments, call.settings)
     program = requests.pick(source.graphs, 0, what=arguments.program)

@@ -94,15 +94,19 @@ def tile_bytes(sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: 
         if name == loop:
             shares.append((axis & ~graph.loops[kernel] & ~graph.grid, ceil(share / counts.loop)))
         elif name == graph.plan.split and kernel == 1:
-            shares.append((graph.grid, dict(counts.grid).get(name, MAX_SPLITS)))
-            shares.append((axis & ~graph.grid, ceil(extents[name] / MAX_SPLITS)))
+            blocks = _splits(extents[name])
+            shares.append((graph.grid, blocks))
+            shares.append((axis & ~graph.grid, ceil(extents[name] / blocks)))
         else:
             shares.append((axis & ~graph.grid if kernel == 0 else axis, share))
+    sizes: dict[int, int] = {}  # elements by axes
     least = about = 0
     for node, edge in sketch.chosen:
         if graph.places[node].kernel == kernel:
             own = mask[graph.values[node]]
-            elements = prod(extent for axis, extent in shares if axis and own & axis == axis)
+            elements = sizes.get(own, 0)
+            if not elements:
+                elements = sizes[own] = prod(extent for axis, extent in shares if axis and own & axis == axis)
             least += 2 * elements
             looped = edge.kind == "load" and graph.places[node].stage == LOOP and counts.loop > 1
             wide = graph.places[node].stage == AFTER or graph.places[node].is_dependent
@@ -142,7 +146,8 @@ def _counts(sketch: Sketch, kernel: int, axes: GridAxes, extents: Mapping[str, i
     count = 1
     if loop is not None:
         length = extents[loop] if loop != axes.split else -(-extents[loop] // share)
-        is_joined = any(edge.parts for _, edge in sketch.chosen)  # a tile that ends early has no place in a concatenation
+        # A tile that ends early has no place in a concatenation.
+        is_joined = any(edge.parts for _, edge in sketch.chosen)
         count = (even_parts if is_joined else parts)(length, tile.depth)
     return Counts(tuple(grid), count)
 

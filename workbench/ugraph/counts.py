@@ -25,6 +25,7 @@ from workbench.ugraph.scalars import ONE, scalar
 
 LARGEST_GROUP = 3  # sums whose counts are multiplied into one constant
 ROUNDING = 2.0**-50  # a quotient or root rounded to float64 once or twice
+_ZERO, _ONE = Fraction(0), Fraction(1)
 _SUMS = ("sum", "matmul", "sum_to_columns")
 _SUMMING = (AccumulatorKind.SUM, AccumulatorKind.SUM_DIM, AccumulatorKind.SUM_TO_COLUMNS)
 
@@ -64,10 +65,10 @@ class _Carried:
             return self
         constants = dict(self.constants)
         for step, exponent in other.constants.items():
-            constants[step] = constants.get(step, Fraction(0)) + degree * exponent
+            constants[step] = constants.get(step, _ZERO) + degree * exponent
         spans = {span.steps: span for span in self.spans}
         for span in other.spans:
-            known = spans[span.steps].exponent if span.steps in spans else Fraction(0)
+            known = spans[span.steps].exponent if span.steps in spans else _ZERO
             spans[span.steps] = Span(span.steps, span.run, known + degree * span.exponent)
         return _Carried(
             {step: exponent for step, exponent in constants.items() if exponent},
@@ -121,14 +122,14 @@ class _Recognizer:
         for law in node.spec.homogeneous(node.attribute_map):
             which = law.operands or tuple(range(len(operands)))
             covered.update(which)
-            result = result.times(self._through(law, [operands[operand] for operand in which]), Fraction(1))
+            result = result.times(self._through(law, [operands[operand] for operand in which]), _ONE)
         for position, operand in enumerate(operands):
             if position not in covered:
                 self._stop(operand)
         if node.op == "scale":
             if not self._value(number):
                 return _Carried()
-            result = result.times(_Carried({number: Fraction(1)}), Fraction(1))
+            result = result.times(_Carried({number: _ONE}), _ONE)
         if node.op in _SUMS:
             for run in self.dimensions.reduced[number]:
                 result = self._summed(number, result, run)
@@ -168,7 +169,7 @@ class _Recognizer:
                 spans[position] = Span(span.steps | {number}, joined, span.exponent)
                 break
         else:
-            spans.append(Span(frozenset({number}), self.atoms.resolve(run), Fraction(1)))
+            spans.append(Span(frozenset({number}), self.atoms.resolve(run), _ONE))
         return _Carried(carried.constants, tuple(spans))
 
     # ---------------------------------------------------------------------------------------------------- comparing

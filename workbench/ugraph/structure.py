@@ -30,6 +30,8 @@ from workbench.ugraph.nodes import Accumulator, AccumulatorKind, InputIterator, 
 from workbench.ugraph.scalars import ONE, Scalar, scalar
 from workbench.ugraph.structure_terms import MINUS, UNIT, Coefficient, Printer, Term, Vertex
 
+_INVERSE = Fraction(-1)
+
 
 def structure_hash(graph: KernelGraph) -> str:
     """Return the hash of `structure_text`, 32 hexadecimal digits."""
@@ -284,7 +286,7 @@ class _Structure:
                 pivot = Coefficient(pivot.number.magnitude, pivot.counts, pivot.pending)
             outside = outside.times(pivot, law.degree)
             for position in which:
-                terms[position] = terms[position].scaled(UNIT.times(pivot, Fraction(-1)))
+                terms[position] = terms[position].scaled(UNIT.times(pivot, _INVERSE))
         if commutative:
             terms.sort(key=lambda term: term.text(self.digest_of))
         return Term(self._vertex(label, terms, self._place(step), step.launch), outside)

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from workbench.ugraph.scalars import ONE, Scalar
 
+_ZERO = Fraction(0)
 Powers = tuple[tuple[int, Fraction], ...]
 
 
@@ -51,7 +52,7 @@ def _added(left: Powers, right: Powers, degree: Fraction) -> Powers:
         return left
     powers = dict(left)
     for base, exponent in right:
-        powers[base] = powers.get(base, Fraction(0)) + degree * exponent
+        powers[base] = powers.get(base, _ZERO) + degree * exponent
     return tuple(sorted((base, exponent) for base, exponent in powers.items() if exponent))
 
 
