@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 from typing import assert_never
 
 from workbench.core.dtypes import DType
@@ -195,6 +196,14 @@ class _Stabilise(Rewriter):
         ]
         return restate(kernel, made, [*node.results, *largest])[: len(results)]
 
+    def has_running_maximum(self, block: BlockGraph) -> bool:
+        """Return True when the maximum of an exponent of the loop is subtracted in a block graph."""
+        return any(
+            block.places[name] is Place.LOOP and (label, name) not in self.degrees.borrowed
+            for label, name in self.degrees.exponentials
+            if label == self.label
+        )
+
     def stored(self, node: GraphDefinedNode) -> dict[str, DimMap]:
         """Return the scales whose maxima a launch must store, and how they are laid out: as what carries the scale."""
         wanted = {key for keys in self.degrees.needed.values() for key in keys}
@@ -216,9 +225,11 @@ class _Stabilise(Rewriter):
     ) -> BlockGraph:
         """Return a block graph over these kernel tensors, maxima loaded from operands `read` and `stored`."""
         launch = self.launch(number, block)
-        builder = BlockBuilder(
-            operands, grid=launch.grid, loop=launch.loop, threads=launch.threads, cluster=launch.cluster
-        )
+        cluster = launch.cluster
+        if prod(cluster) > 1 and self.has_running_maximum(block):
+            cluster = (1, 1, 1)
+            self.changes.append(f"{self.label}: its clusters are given up, rescaling needs the iterations in order")
+        builder = BlockBuilder(operands, grid=launch.grid, loop=launch.loop, threads=launch.threads, cluster=cluster)
         outer, self.names = self.names, FreshNames(block.tiles)
         for key, position in read.items():
             imap, fmap = self.degrees.maps[self.label, key]

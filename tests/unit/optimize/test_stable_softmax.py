@@ -123,6 +123,21 @@ def test_a_second_kernel_subtracts_the_maximum_that_the_first_one_found() -> Non
     assert np.isfinite(np.asarray(evaluate_rounded(result.graph, inputs)[0], dtype=np.float64)).all()
 
 
+def test_clusters_are_given_up_where_the_iterations_need_their_order() -> None:
+    k = KernelBuilder()
+    Q, K, V = k.input("Q", (8, 16)), k.input("K", (16, 64)), k.input("V", (64, 16))
+    b = k.block(Q, K, V, loop=4, cluster=(2,))
+    w = op.exp(b.load(Q) @ b.load(K, fmap=1))
+    b.save(b.accumulate(w @ b.load(V, fmap=0)) / b.accumulate(w, "sum_dim"))
+    k.output(*b.finish())
+    graph = k.build()
+    result = stabilise_softmax(graph)
+    assert result.graph.graph_defined[0].block.cluster_dims == (1, 1, 1)
+    assert any("clusters are given up" in change for change in result.changes)
+    assert verify(graph, result.graph).kind == "equal"
+    emit_program(result.graph)
+
+
 def test_an_exponential_after_the_loop_gets_the_row_maximum() -> None:
     k = KernelBuilder()
     Q, K, V = k.input("Q", (4, 6)), k.input("K", (6, 12)), k.input("V", (12, 5))
