@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.codegen.cuda.indices import Level
 from workbench.codegen.cuda.steps import FoldSink, HandOverSink, ProductStep, Section, Stage
-from workbench.codegen.cuda.tile_values import Keeping, Mapped
+from workbench.codegen.cuda.tile_values import Keeping, Mapped, TileValue
 from workbench.codegen.cuda.walks import FragmentWalk, indented, loop
 
 if TYPE_CHECKING:
@@ -107,11 +107,38 @@ def unshifted_lines(step: ProductStep) -> list[str]:
     return lines
 
 
+def row_divisor(argument: TileValue) -> TileValue | None:
+    """Return what an exponential's argument is divided by where that is a root, one of each row, else None.
+
+    A row is divided by a number that is not negative, so its largest stays its largest, and the division joins log2 e.
+    """
+    if isinstance(argument, Mapped) and argument.op == "div":
+        over, under = argument.operands
+        is_of_rows = under.shape[-1:] == (1,) and over.shape == argument.shape and over.shape[-1] > 1
+        if is_of_rows and isinstance(under, Mapped) and under.op == "sqrt":
+            return under
+    return None
+
+
+def factors_of(step: ProductStep, sink: HandOverSink) -> str:
+    """Return the C name of what multiplies each row's arguments, log2 e included, "" where it is log2 e alone."""
+    return f"{sink.variable}_factor" if row_divisor(sink.value.reads[0]) is not None else ""
+
+
 def write_arguments(writer: StageWriter, step: ProductStep, sink: HandOverSink) -> list[str]:
     """Return the first pass: arguments into the fragments, the largest of each row, and the shift where it must change."""
     (argument,) = sink.value.reads
     nest, place = writer.nest, f"{sink.variable}{writer.walk.element_slot}"
-    shift = f"{step.shift}{row_place(step)}"
+    shift, factors = f"{step.shift}{row_place(step)}", factors_of(step, sink)
+    divisor = row_divisor(argument)
+    declared = [f"float {sink.variable}{writer.walk.element_dims};"]
+    scale = LOG2_E
+    if divisor is not None:
+        assert isinstance(argument, Mapped)
+        argument = argument.operands[0]
+        scale = f"{factors}{row_place(step)}"
+        declared.append(f"float {factors}{writer.walk.row_dims};")
+        nest.row.append(f"{scale} = fast_reciprocal({writer.term(divisor)}) * {LOG2_E};")
     nest.row_first.append("float largest = -infinity();")
     nest.element += [
         f"{place} = {writer.guarded(writer.term(argument), '-infinity()')};",
@@ -124,16 +151,16 @@ def write_arguments(writer: StageWriter, step: ProductStep, sink: HandOverSink) 
         *over_sums(step, f"{sum_place(step)} *= shrink;", []),
     ]
     nest.row_last += [
-        f"if (warp_ballot(largest * {LOG2_E} + {shift} > {LARGEST})) {{",
+        f"if (warp_ballot(largest * {scale} + {shift} > {LARGEST})) {{",
         *indented([
-            f"const float best = warp_max<4>(largest) * {LOG2_E};",
+            f"const float best = warp_max<4>(largest) * {scale};",
             f"if (best + {shift} > {LARGEST}) {{",
             *indented(renewed),
             "}",
         ]),
         "}",
     ]  # fmt: skip
-    return [f"float {sink.variable}{writer.walk.element_dims};", *writer.walk.text(nest)]
+    return [*declared, *writer.walk.text(nest)]
 
 
 def start_exponentials(writer: StageWriter, step: ProductStep, sink: HandOverSink) -> None:
@@ -144,8 +171,10 @@ def start_exponentials(writer: StageWriter, step: ProductStep, sink: HandOverSin
         f"const float shift = {step.shift}{row_place(step)};",
         "const float back = fast_exp2(-shift);",
     ]
+    factors = factors_of(step, sink)
+    scale = f"{factors}{row_place(step)}" if factors else LOG2_E
     writer.nest.element += [
-        f"const float {scaled} = fast_exp2({place} * {LOG2_E} + shift);",
+        f"const float {scaled} = fast_exp2({place} * {scale} + shift);",
         f"{place} = {scaled};",
     ]
     writer.elements.set_known(value, f"({scaled} * back)", Level.ELEMENT)
