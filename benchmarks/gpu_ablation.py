@@ -128,17 +128,25 @@ def inputs_near(reference: KernelGraph, logits: float | None) -> list[np.ndarray
     return [from_storage(to_storage(a, t.dtype), t.dtype) for a, t in zip(drawn, reference.inputs, strict=True)]
 
 
-def check(variant: Variant, executable: Any, cupy: Any, logits: float | None) -> str:
-    """Return what is wrong with a variant on such inputs, "" if nothing."""
-    given = inputs_near(variant.reference, logits)
-    right = evaluate(variant.reference, given)
-    arrays = [cupy.asarray(to_storage(a, t.dtype)) for a, t in zip(given, variant.reference.inputs, strict=True)]
+Case = tuple[list[Any], list[Any]]
+"""Inputs on the device, and what is right."""
+
+
+def case(reference: KernelGraph, cupy: Any, logits: float | None) -> Case:
+    """Return inputs and right outputs; evaluated once for all variants of a table."""
+    given = inputs_near(reference, logits)
+    arrays = [cupy.asarray(to_storage(a, t.dtype)) for a, t in zip(given, reference.inputs, strict=True)]
+    return arrays, list(evaluate(reference, given))
+
+
+def check(one: Variant, executable: Any, cupy: Any, made: Case) -> str:
+    """Return what is wrong with a variant in a case, "" if nothing."""
+    arrays, right = made
     outputs = executable(*arrays)
     outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    for array, tensor, expected in zip(outputs, variant.reference.outputs, right, strict=True):
-        found = compare(
-            tensor.name, from_storage(cupy.asnumpy(array), tensor.dtype), expected, TOLERANCES[DType.FLOAT16]
-        )
+    for array, tensor, expected in zip(outputs, one.reference.outputs, right, strict=True):
+        values = from_storage(cupy.asnumpy(array), tensor.dtype)
+        found = compare(tensor.name, values, expected, TOLERANCES[DType.FLOAT16])
         if found.problem:
             return found.problem
     return ""
@@ -147,14 +155,16 @@ def check(variant: Variant, executable: Any, cupy: Any, logits: float | None) ->
 def time_table(name: str, chosen: list[Variant], cupy: Any, rounds: int) -> list[dict[str, Any]]:
     """Check and time the variants of a table on the same arrays, in turn."""
     lines, makers, sets = [], {}, None
+    plain = case(chosen[0].reference, cupy, None)
+    near = case(chosen[0].reference, cupy, LOGITS) if name.startswith("softmax") else None
     for one in chosen:
         line: dict[str, Any] = {"table": name, "variant": one.name, **one.told}
         lines.append(line)
         try:
             executable = compile_program(one.program, one.graph, ARCH)
-            line["problem"] = check(one, executable, cupy, None)
-            if name.startswith("softmax"):
-                line["near_100"] = check(one, executable, cupy, LOGITS) or "right"
+            line["problem"] = check(one, executable, cupy, plain)
+            if near is not None:
+                line["near_100"] = check(one, executable, cupy, near) or "right"
             if not line["problem"]:
                 sets = sets or input_sets(executable, cupy)
                 makers[one.name] = maker_of(executable)
