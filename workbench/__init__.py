@@ -1,7 +1,7 @@
 """A research workbench for multi-level superoptimization of tensor programs: `import workbench as wb`.
 
 Invariant: importing it loads nothing of itself but the display hook and no third-party package; a name is loaded when
-it is first used (PEP 562). A name that is promised but not built yet raises `NotBuiltError`, which says so.
+it is first used (PEP 562).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.device.executable import compile as compile
     from workbench.errors import WorkbenchError as WorkbenchError
     from workbench.interpret import evaluate as evaluate
+    from workbench.pipeline.superoptimize import superoptimize as superoptimize
     from workbench.search.near_misses import near_misses as near_misses
     from workbench.search.replay import replay as replay
     from workbench.search.searching import search as search
@@ -117,13 +118,11 @@ _PLACES = {
     "search": "workbench.search.searching",
     "split_lax": "workbench.ugraph.lax",
     "stability": "workbench.verify.stability",
+    "superoptimize": "workbench.pipeline.superoptimize",
     "trace": "workbench.ugraph.tracing",
     "verify": "workbench.verify.compare",
 } | dict.fromkeys(OPERATORS, "workbench.ugraph.value")
 """Where each public name is defined."""
-
-_PROMISED = ("superoptimize",)
-"""Public names that are fixed but not built in this version; building one moves it to `_PLACES`."""
 
 _MODULES = ("errors", "programs", "records", "units", "views")
 """Modules that are public under their own name."""
@@ -139,18 +138,14 @@ class _Namespace(ModuleType):
     """
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (isinstance(value, ModuleType) and (name in _PLACES or name in _PROMISED)):
+        if not (isinstance(value, ModuleType) and (name in _PLACES)):
             super().__setattr__(name, value)
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name. Raises: NotBuiltError for one that is promised; AttributeError for one that is not."""
+    """Load a public name. Raises: AttributeError for a name that there is not."""
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
-    if name in _PROMISED:
-        from workbench.errors import NotBuiltError
-
-        raise NotBuiltError(f"wb.{name} is not built yet in version {__version__}")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(_PLACES[name]), name)

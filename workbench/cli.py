@@ -27,6 +27,7 @@ COMMANDS = {
     "show": "show a program or a saved graph as text, and draw it",
     "check": "evaluate a program and its known good µGraphs, compare and draw them",
     "verify": "decide whether two graphs compute the same",
+    "optimize": "find and tune the fastest verified µGraph of a program",
     "emit": "write the CUDA kernels of a program or graph",
     "search": "find µGraphs that compute the same as a program",
     "ablate": "table what each pruner of the search by prefixes saves",
@@ -35,7 +36,6 @@ COMMANDS = {
     "doctor": "say which optional parts this machine has",
 }
 PROMISED = {
-    "optimize": "find and tune the fastest verified µGraph of a program",
     "lab": "open the notebooks",
 }
 _LEADING = ("--json", "--debug")

@@ -12,20 +12,11 @@ from workbench.commands.answer import Answer, Call
 from workbench.errors import NotBuiltError
 
 
-def _optimize(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", metavar="PROGRAM")
-    parser.add_argument("--device", metavar="NAME")
-    parser.add_argument("--budget", type=float, metavar="SECONDS")
-    parser.add_argument("--out", metavar="DIR")
-    parser.add_argument("--fresh", action="store_true")
-
-
 def _lab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("notebook", nargs="?", metavar="NOTEBOOK")
 
 
 _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
-    "optimize": _optimize,
     "lab": _lab,
 }
 
