@@ -19,7 +19,7 @@ from workbench.pipeline.superoptimize import Options, superoptimize
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
 
-SIZES = {"batch": 16, "hidden": 256, "out": 192}
+SIZES: dict[str, Any] = {"batch": 16, "hidden": 256, "out": 192}
 
 
 @pytest.fixture(scope="module")
