@@ -84,6 +84,7 @@ def test_ranks_by_the_definition() -> None:
     assert spearman([1, 2, 3], [10, 20, 15]) == pytest.approx(0.5)  # 1 - 6 * 2 / (3 * 8)
     assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == -1.0
     assert spearman([1, 1, 2], [5, 5, 9]) == 1.0  # ties share their mean rank
+    assert spearman([1, 1, 2, 3], [1, 2, 3, 4]) == pytest.approx(4.5 / math.sqrt(4.5 * 5))  # ranks 1.5, 1.5, 3, 4
     assert math.isnan(spearman([1, 1], [1, 2]))
     rng = np.random.default_rng(0)
     a = rng.normal(size=50)

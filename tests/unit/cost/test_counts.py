@@ -38,6 +38,15 @@ def test_rms_norm_linear_by_hand() -> None:
     assert found["uneven_bytes"] == 0
 
 
+def test_the_blocks_of_a_cluster_share_the_loop_and_each_load_what_is_loaded_once() -> None:
+    graph = programs.known_good("lora", batch=16, hidden=256, out=128, rank=16)[0]
+    made = retile(graph, Counts({"c": 4}, loop=5, cluster=2))
+    found = counts(made, LaunchChoice(128, 2, 2))
+    assert found["iterations"] == 3  # of 5, two blocks take 3 and 2
+    x, w, a, b = (tensor.nbytes for tensor in graph.inputs)
+    assert found["requested_bytes"] == 4 * x + w + 4 * a + 2 * b
+
+
 def test_products_are_padded_to_tensor_core_tiles() -> None:
     graph = programs.known_good("rms_norm_linear", batch=3, hidden=96, out=40)[0]
     found = counts(retile(graph, Counts({}, loop=3)), LaunchChoice())

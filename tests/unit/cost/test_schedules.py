@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.property.strategies import Options, kernel_graphs
 from tests.unit.cost.example_graphs import split_attention
 from workbench import programs
-from workbench.cost.candidates import ScheduleLimits, part_count
+from workbench.cost.candidates import ScheduleLimits, loop_counts, part_count, split_counts
 from workbench.cost.estimate import estimate
 from workbench.cost.hardware import hardware
 from workbench.cost.launch import LaunchChoice
@@ -200,6 +200,15 @@ def test_heat_maps_refuse_what_there_is_not() -> None:
         space.heatmap("a", "a")
 
 
+def test_axes_that_must_be_cut_evenly_are() -> None:
+    graph = programs.known_good("lora", batch=16, hidden=240, out=128, rank=16)[
+        1
+    ]  # x and x a are joined: no ragged loop
+    table = ScheduleSpace(graph, hardware=H200).kernels[0]
+    assert all(240 % count == 0 for count in table.columns["loop"].tolist())
+    assert any(128 % count for count in table.columns["c"].tolist())
+
+
 def test_limits_and_counts() -> None:
     assert part_count(10, 4) == 3
     assert part_count(10, 6) == 2
@@ -209,6 +218,11 @@ def test_limits_and_counts() -> None:
         for n in range(1, 60)
         for t in range(1, n + 1)
     )
+    limits = ScheduleLimits(depths=(16, 32, 48))
+    assert loop_counts(96, limits, even=True) == [2, 3, 6]
+    assert loop_counts(80, limits, even=True) == [2, 5]
+    assert loop_counts(80, limits, even=False) == [2, 3, 5]
+    assert split_counts(70, ScheduleLimits(depths=(16,)), even=True) == [1, 2]
     with pytest.raises(UsageError, match="threads"):
         ScheduleLimits(threads=())
     with pytest.raises(UsageError, match="at least one schedule"):

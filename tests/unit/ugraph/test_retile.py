@@ -230,6 +230,13 @@ def test_a_loop_whose_parts_are_bent_before_they_are_added_up_keeps_its_count(op
     assert check_same(graph, seed=1, tries=6) >= 2  # the grid may still change
 
 
+def test_a_mean_of_parts_depends_on_how_many_there_are() -> None:
+    text = MEAN_OF_PARTS.replace("accumulate sum(t1)", "accumulate mean(t1)") % "neg"
+    for tensor in ("t2: float64[6, 4] = acc", "t1: float64[6, 4] = block"):
+        text = text.replace(tensor, tensor.replace("[6, 4]", "[6, 1]"))
+    assert tilings(parse_kernel_graph(text))[0].loop is None
+
+
 TWICE = """kernel_graph "program" {
   input I0: float64[5, 5]
   t1: float64[5, 3] = block_graph(I0) grid(3, 3) loop(2) threads(256) {
