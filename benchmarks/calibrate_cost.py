@@ -63,8 +63,8 @@ def rows_of(log: Path, chip: Hardware) -> list[Row]:
 def by_program(fit: Calibration) -> str:
     """Return, per program, how the model ranks its variants."""
     groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for label, mine, theirs in zip(fit.labels, fit.predicted_us, fit.measured_us, strict=True):
-        groups[label.split(" | ")[0]].append((mine, theirs))
+    for label, predicted, measured in zip(fit.labels, fit.predicted_us, fit.measured_us, strict=True):
+        groups[label.split(" | ")[0]].append((predicted, measured))
     lines = []
     for program, pairs in groups.items():
         mine, theirs = [p for p, _ in pairs], [m for _, m in pairs]
