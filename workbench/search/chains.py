@@ -43,21 +43,29 @@ def is_proper(sketch: Sketch) -> bool:
     Also, no value is made twice in one block graph, and none is read only to be stored again.
     """
     graph = sketch.hypergraph
-    read = {node for node, edge in sketch.chosen if edge.kind == "load"}
-    if any(edge.kind == "store" and edge.operands[0] in read for _, edge in sketch.chosen):
-        return False
-    kernels = [graph.places[node].kernel for node, _ in sketch.chosen]
+    values, places = graph.values, graph.places
+    computes, accumulates = [False, False], [False, False]
+    read: set[int] = set()
+    made: set[tuple[int, int]] = set()
+    for node, edge in sketch.chosen:
+        kernel = places[node].kernel
+        if kernel is None:
+            if edge.kind == "store" and edge.operands[0] in read:
+                return False
+            continue
+        key = (values[node], kernel)
+        if key in made:
+            return False
+        made.add(key)
+        if edge.kind == "load":
+            read.add(node)
+        else:
+            computes[kernel] = True
+            accumulates[kernel] |= edge.kind == "accumulate"
     for kernel, loop in enumerate(graph.plan.loops):
-        edges = [edge for (_, edge), where in zip(sketch.chosen, kernels, strict=True) if where == kernel]
-        if not any(edge.block_cost for edge in edges):
+        if not computes[kernel] or (loop and not accumulates[kernel]):
             return False
-        if loop and not any(edge.kind == "accumulate" for edge in edges):
-            return False
-    if graph.plan.split and not _splits(sketch):
-        return False
-    made = [(graph.values[node], kernel) for (node, _), kernel in zip(sketch.chosen, kernels, strict=True)]
-    inside = [key for key in made if key[1] is not None]
-    return len(set(inside)) == len(inside)
+    return not graph.plan.split or _splits(sketch)
 
 
 def _splits(sketch: Sketch) -> bool:

@@ -13,7 +13,15 @@ from itertools import product
 
 
 class Place(IntEnum):
-    """A place; the order is that of time."""
+    """A place; the order is that of time.
+
+    Attributes: kernel: which block graph, 0 or 1, None in device memory; stage: FIXED, LOOP or AFTER inside a block graph,
+    -1 outside; is_dependent: whether it is in the second block graph and depends on the first.
+    """
+
+    kernel: int | None
+    stage: int
+    is_dependent: bool
 
     BEFORE = 0  # device memory: inputs, and what predefined kernels make of them
     A_FIXED = 1
@@ -28,28 +36,16 @@ class Place(IntEnum):
     B_AFTER_DEPENDENT = 10
     AFTER = 11  # device memory: depends on the second block graph
 
-    @property
-    def kernel(self) -> int | None:
-        """Which block graph, 0 or 1; None in device memory."""
-        return _KERNEL[self]
-
-    @property
-    def stage(self) -> int:
-        """FIXED, LOOP or AFTER inside a block graph."""
-        return _STAGE[self]
-
-    @property
-    def is_dependent(self) -> bool:
-        """Whether it is in the second block graph and depends on the first."""
-        return self in (Place.B_FIXED_DEPENDENT, Place.B_LOOP_DEPENDENT, Place.B_AFTER_DEPENDENT)
-
-
 FIXED, LOOP, AFTER = 0, 1, 2
 DEVICE = (Place.BEFORE, Place.BETWEEN, Place.AFTER)
-_KERNEL = {place: None if place in DEVICE else 0 if place < Place.BETWEEN else 1 for place in Place}
-_STAGE = {
-    place: -1 if place in DEVICE else (place - 1) % 4 if place < Place.BETWEEN else (place - 5) % 3 for place in Place
-}
+for _place in Place:  # plain attributes, since they are read millions of times
+    if _place in DEVICE:
+        _place.kernel, _place.stage = None, -1
+    elif _place < Place.BETWEEN:
+        _place.kernel, _place.stage = 0, (_place - 1) % 4
+    else:
+        _place.kernel, _place.stage = 1, (_place - 5) % 3
+    _place.is_dependent = Place.B_FIXED_DEPENDENT <= _place <= Place.B_AFTER_DEPENDENT
 _INSIDE = {
     (0, FIXED, False): Place.A_FIXED,
     (0, LOOP, False): Place.A_LOOP,

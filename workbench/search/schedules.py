@@ -8,7 +8,7 @@ a start for the optimizer, no choice of the search.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
@@ -65,10 +65,11 @@ def first_instance(sketch: Sketch) -> KernelGraph:
     """
     extents = sketch.hypergraph.expressions.problem.extents
     axes = [grid_axes(sketch, kernel) for kernel in _kernels(sketch)]
+    held = [_held(sketch, kernel) for kernel in _kernels(sketch)]
     tile: _Tiles | None = _Tiles()
     while tile is not None:
         counts = [_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)]
-        least, about = zip(*(tile_bytes(sketch, k, extents, counts[k]) for k in _kernels(sketch)), strict=True)
+        least, about = zip(*(tile_bytes(sketch, k, extents, counts[k], held[k]) for k in _kernels(sketch)), strict=True)
         smaller = tile.smaller()
         if max(about) <= SHARED_MEMORY_LIMIT or (smaller is None and max(least) <= SHARED_MEMORY_LIMIT):
             graph = Instantiation(sketch, extents, counts).build()
@@ -82,9 +83,14 @@ def first_instance(sketch: Sketch) -> KernelGraph:
     )
 
 
-def tile_bytes(sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: Counts) -> tuple[int, int]:
-    """Return how much shared memory the tiles of a block take together: at least, and about (see `tiling`)."""
-    graph, mask = sketch.hypergraph, sketch.hypergraph.algebra.mask
+def tile_bytes(
+    sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: Counts, held: Sequence[_Held]
+) -> tuple[int, int]:
+    """Return how much shared memory the tiles of a block take together: at least, and about (see `tiling`).
+
+    held: what the block holds.
+    """
+    graph = sketch.hypergraph
     loop = graph.plan.loops[kernel]
     cuts = dict(counts.grid)
     shares: list[tuple[int, int]] = []
@@ -99,19 +105,30 @@ def tile_bytes(sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: 
             shares.append((axis & ~graph.grid, ceil(extents[name] / blocks)))
         else:
             shares.append((axis & ~graph.grid if kernel == 0 else axis, share))
-    sizes: dict[int, int] = {}  # elements by axes
     least = about = 0
-    for node, edge in sketch.chosen:
-        if graph.places[node].kernel == kernel:
-            own = mask[graph.values[node]]
-            elements = sizes.get(own, 0)
-            if not elements:
-                elements = sizes[own] = prod(extent for axis, extent in shares if axis and own & axis == axis)
-            least += 2 * elements
-            looped = edge.kind == "load" and graph.places[node].stage == LOOP and counts.loop > 1
-            wide = graph.places[node].stage == AFTER or graph.places[node].is_dependent
-            about += elements * (4 if wide or looped else 2)
+    for own, count, wide, loaded in held:
+        elements = prod([extent for axis, extent in shares if axis and own & axis == axis])
+        least += 2 * elements * count
+        about += elements * 2 * (count + wide + (loaded if counts.loop > 1 else 0))
     return least, about
+
+
+_Held = tuple[int, int, int, int]
+
+
+def _held(sketch: Sketch, kernel: int) -> list[_Held]:
+    """Return what a block holds, by axes: tiles, those of four bytes an element, those that are loaded in the loop."""
+    graph, mask = sketch.hypergraph, sketch.hypergraph.algebra.mask
+    counts: dict[int, list[int]] = {}
+    for node, edge in sketch.chosen:
+        place = graph.places[node]
+        if place.kernel == kernel:
+            own = counts.setdefault(mask[graph.values[node]], [0, 0, 0])
+            is_wide = place.stage == AFTER or place.is_dependent
+            own[0] += 1
+            own[1] += is_wide
+            own[2] += not is_wide and edge.kind == "load" and place.stage == LOOP
+    return [(axes, tiles, wide, loaded) for axes, (tiles, wide, loaded) in counts.items()]
 
 
 @dataclass(frozen=True, slots=True)
