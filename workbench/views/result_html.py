@@ -38,6 +38,15 @@ def result_html(result: Result) -> str:
     return f'<div class="workbench-result">{"".join(_summary(result))}{_candidates(result)}{_refused(result)}</div>\n'
 
 
+def candidate_html(candidate: Candidate) -> str:
+    """Return a candidate as one HTML element: its time by parts, its certificate, its graph."""
+    title = f"{candidate.time_us:.2f} us ({'measured' if candidate.measured is not None else 'modelled'}), {candidate.origin}"
+    return (
+        f'<div class="workbench-candidate"><p><b>{escape(title)}</b></p>{cost_bar(list(candidate.cost.parts.items()))}'
+        f"{verdict_html(candidate.certificate)}{graph_html(candidate.graph)}</div>\n"
+    )
+
+
 def report_html(result: Result) -> str:
     """Return the answer as a page of its own, with the best graph's picture, certificate and source."""
     name = result.program.name or "program"
