@@ -109,7 +109,8 @@ class _Stabilise(Rewriter):
             operands = [self.add(builder, "sub", f"{name}_exponent", operands[0], maximum.tile)]
         for split, power in self.degrees.of(self.label, node.operands)[0].items() if node.operands else ():
             if joined_parts(node, split, [value.shape for value in operands]) is not None:
-                operands = [self.rescaled_parts(builder, operands[0], split, power, name)]
+                made = self.joined(builder, operands[0], split, self.factor(builder, split, power, name), name)
+                return restate(builder, [made], node.results)
         return self.plain_operator(builder, node, operands, path)
 
     def maximum(self, block: BlockBuilder, exponent: Value, name: str, scale: Scale) -> _Maximum:
@@ -127,8 +128,8 @@ class _Stabilise(Rewriter):
             self.changes.append(f"exp {name} of {self.label}: the maximum that {scale.key} found is subtracted")
         return self.maxima[scale.key]
 
-    def rescaled_parts(self, block: BlockBuilder, value: Value, split: Scale, power: Fraction, stem: str) -> Value:
-        """Multiply each part's columns by what brings its maximum to the common one."""
+    def factor(self, block: BlockBuilder, split: Scale, power: Fraction, stem: str) -> Value:
+        """Return, per row and part, what brings the part's maximum to the common one: shape (..., rows, parts)."""
         key = (split.key, power)
         if key not in self.factors:
             maxima = self.maxima[split.key].tile
@@ -138,13 +139,17 @@ class _Stabilise(Rewriter):
                 difference = self.add(block, "scale", f"{stem}_shift", difference, factor=power)
             self.factors[key] = self.add(block, "exp", f"{stem}_factor", difference)
             self.changes.append(f"{split.key}: the {split.parts} blocks' results are rescaled to their common maximum")
-        factor, width, rows = self.factors[key], value.shape[-1] // split.parts, value.shape[:-1]
+        return self.factors[key]
+
+    def joined(self, block: BlockBuilder, value: Value, split: Scale, factor: Value, stem: str) -> Value:
+        """Return the sum over the parts of a value (..., rows, parts * width), each times its factor."""
+        rows, width = value.shape[:-1], value.shape[-1] // split.parts
         if width == 1:
-            return self.add(block, "mul", f"{stem}_part", value, factor)
+            return self.add(block, "sum", stem, self.add(block, "mul", f"{stem}_part", value, factor), axis=-1)
         apart = self.add(block, "reshape", f"{stem}_parts", value, shape=(*rows, split.parts, width))
         column = self.add(block, "reshape", f"{stem}_factors", factor, shape=(*rows, split.parts, 1))
         scaled = self.add(block, "mul", f"{stem}_part", apart, column)
-        return self.add(block, "reshape", f"{stem}_joined", scaled, shape=value.shape)
+        return self.add(block, "reshape", stem, self.add(block, "sum", stem, scaled, axis=-2), shape=(*rows, width))
 
     def accumulator(self, block: BlockBuilder, node: Accumulator, operands: list[Value], path: Path) -> Value:
         """Rescale what an accumulator of scaled values has so far."""
