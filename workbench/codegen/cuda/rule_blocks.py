@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
+from workbench.codegen.cuda.launch_shape import MAX_GRID
 from workbench.codegen.cuda.units import Unit
 from workbench.core.dtypes import DType
 from workbench.core.shapes import Shape
@@ -30,9 +31,16 @@ def parts(extent: int, tile: int) -> int:
 
 
 def grid_cuts(space: Shape, tiles: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (dimension, count) of at most three cuts, the largest first, since grid x holds the most blocks."""
+    """Return (dimension, count) of at most three cuts, the largest first, since grid x holds the most blocks.
+
+    Along y and z tiles grow where there would be more blocks than a launch takes.
+    """
     counts = [(dim, parts(extent, tile)) for dim, (extent, tile) in enumerate(zip(space, tiles, strict=True))]
-    return sorted((cut for cut in counts if cut[1] > 1), key=lambda cut: (-cut[1], cut[0]))[:3]
+    cuts = sorted((cut for cut in counts if cut[1] > 1), key=lambda cut: (-cut[1], cut[0]))[:3]
+    return [
+        (dim, count if count <= most else parts(space[dim], -(-space[dim] // most)))
+        for (dim, count), most in zip(cuts, MAX_GRID, strict=False)
+    ]
 
 
 def row_tiles(space: Shape, axis: int) -> list[int]:

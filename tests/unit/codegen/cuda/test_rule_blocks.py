@@ -70,6 +70,14 @@ def test_the_largest_cut_is_along_x() -> None:
     assert len(grid_cuts((2, 3, 4, 5), (1, 1, 1, 1))) == 3
 
 
+def test_no_more_blocks_along_y_and_z_than_a_launch_takes() -> None:
+    k = KernelBuilder("wide")
+    k.output(k.apply("softmax", k.input("X", (70000, 80000, 512), DType.FLOAT16), axis=-1))
+    (kernel,) = emit_program(k.build()).kernels
+    assert kernel.launch.grid[0] > 65535 >= kernel.launch.grid[1]
+    assert grid_cuts((3, 100, 70000, 80000), (1, 64, 1, 1)) == [(3, 80000), (2, 35000), (0, 3)]
+
+
 def test_tiles_of_rows_are_whole_along_the_folded_axis() -> None:
     assert row_tiles((64, 8192), -1) == [1, 8192]
     assert row_tiles((64, 128), -1) == [32, 128]
