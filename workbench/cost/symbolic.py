@@ -67,7 +67,10 @@ class SymbolicKernel:
         for name in tiling.free:
             values[f"grid:{name}"] = numbers[name]
         for piece, axis in tiling.pieces.items():
-            length: Array = np.asarray(float(prod(tiling.extents[part] for part in piece.split("*"))))
+            names = piece.split("*")
+            if not all(name in tiling.extents for name in names):  # a cut of one element, or its tile has another name
+                continue
+            length: Array = np.asarray(float(prod(tiling.extents[name] for name in names)))
             if axis == self.cut_split:
                 length = np.ceil(length / numbers["split"])
             if axis == self.cut_loop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from workbench.errors import MissingRuleError, NotApplicableError, UnknownNameEr
 from workbench.interpret import evaluate
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.retile import Counts, retile
+from workbench.ugraph.serialize import load
 
 H200 = hardware("h200")
 FEW = ScheduleLimits(
@@ -82,6 +84,17 @@ def test_they_agree_where_nothing_divides_and_on_other_gpus(name: str, sizes: di
     for graph in programs.known_good(name, **sizes):
         space = ScheduleSpace(graph, hardware=hardware(chip), preset=preset("calibrated"), cold=False)
         assert check_rows(space, seed=2, tries=10) >= 5
+
+
+@pytest.mark.parametrize(
+    "file", ["rmsnorm_bs1", "gated_mlp", "lora", "gqa_bs1", "mqa_bs1", "ntrans_bs1", "qknorm_gqa_bs1"]
+)
+def test_they_agree_for_graphs_of_mirage(shared_data: Path, file: str) -> None:
+    graphs = load(shared_data / "mirage_mugraphs" / f"{file}.json")
+    built = 0
+    for graph in graphs[:: max(1, len(graphs) // 6)]:
+        built += check_rows(ScheduleSpace(graph, hardware=H200, limits=FEW), seed=3, tries=3)
+    assert built >= 6
 
 
 @settings(max_examples=25, deadline=None)
