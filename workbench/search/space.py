@@ -34,7 +34,8 @@ class Space(Displayed):
         max_block_ops: operators of all its block graphs together.
         max_block_graphs: graph-defined operators, chained; 0 to 2.
         mapping: "axes" (one choice of looped and split axis for a block graph) or "enumerate" (the paper's independent
-            imap, omap and fmap per tensor; prefix engine only).
+            imap, omap and fmap per tensor; prefix engine only, one block graph).
+        grids, loops: with "enumerate" the grid_dims and forloop_range that are tried.
         free_scale: offer multiplication by the program's constants anywhere; by default constants live inside means,
             norms, and operators of the program with a constant operand.
         outer_products: let elementwise operators broadcast both operands (b,1) x (1,d).
@@ -49,6 +50,8 @@ class Space(Displayed):
     max_block_ops: int = 11
     max_block_graphs: int = 2
     mapping: Mapping = "axes"
+    grids: tuple[tuple[int, ...], ...] = ((16,),)
+    loops: tuple[int, ...] = (1, 16)
     free_scale: bool = False
     outer_products: bool = False
     concatenation: bool = True
@@ -68,6 +71,8 @@ class Space(Displayed):
             )
         if self.mapping not in ("axes", "enumerate"):
             raise UsageError(f"mapping {self.mapping!r}: use 'axes' or 'enumerate'")
+        if not all(1 <= len(grid) <= 3 and min(grid) >= 1 for grid in self.grids) or min(self.loops, default=0) < 1:
+            raise UsageError(f"grids {self.grids} and loops {self.loops}: give up to 3 counts a grid, all at least 1")
 
     def describe(self) -> str:
         """Return the space in a few lines."""
@@ -82,7 +87,7 @@ class Space(Displayed):
 
     def to_json(self) -> dict[str, object]:
         """Return the plain form that records and the command line print."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {name: _listed(value) for name, value in asdict(self).items()}
 
     @classmethod
     def from_json(cls, plain: abc.Mapping[str, object]) -> Space:
@@ -91,7 +96,15 @@ class Space(Displayed):
         unknown = [name for name in plain if name not in known]
         if unknown:
             raise UsageError(f"a space has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})  # type: ignore[arg-type]
+        return cls(**{name: _tupled(value) for name, value in plain.items()})  # type: ignore[arg-type]
+
+
+def _listed(value: object) -> object:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: object) -> object:
+    return tuple(_tupled(item) for item in value) if isinstance(value, list) else value
 
 
 def known_operators() -> tuple[str, ...]:

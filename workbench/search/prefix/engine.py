@@ -14,6 +14,7 @@ from workbench.errors import UsageError
 from workbench.search.driver import drive
 from workbench.search.events import Event
 from workbench.search.plans import Plan
+from workbench.search.prefix.maps import MapsOfPrefixes, MapsSearch, maps_of
 from workbench.search.prefix.one_plan import PrefixSearch
 from workbench.search.prefix.options import Options, Shared
 from workbench.search.prefix.prefixes import parse_name
@@ -60,17 +61,19 @@ def prefix_work(
 
 
 class PrefixWork:
-    """The search as units of work, one plan each."""
+    """The search as units of work, one plan each, or one choice of maps."""
 
     def __init__(self, shared: Shared) -> None:
         """Read the program. Raises: UsageError for a program with block graphs, or a start that is in no plan."""
         self.shared = shared
-        self.plans = shared.plans
-        self._chosen = range(len(self.plans))
+        enumerates = shared.space.mapping == "enumerate"
+        self.maps = tuple(maps_of(shared.problem, shared.space)) if enumerates else ()
+        self.plans = () if enumerates else shared.plans
+        self._chosen = range(len(self.maps) or len(self.plans))
         if shared.options.start:
             number, _ = parse_name(shared.options.start)
             if number not in self._chosen:
-                raise UsageError(f"prefix {shared.options.start!r}: there are {len(self.plans)} plans")
+                raise UsageError(f"prefix {shared.options.start!r}: there are {len(self._chosen)} plans")
             self._chosen = range(number, number + 1)
 
     @property
@@ -80,13 +83,18 @@ class PrefixWork:
 
     def rounds(self) -> Generator[Sequence[Unit], Sequence[Outcome], None]:
         """Yield all plans at once."""
-        yield [PlanOfPrefixes(self.shared, number, self.plans[number]) for number in self._chosen]
+        if self.maps:
+            yield [MapsOfPrefixes(self.shared, number, self.maps[number]) for number in self._chosen]
+        else:
+            yield [PlanOfPrefixes(self.shared, number, self.plans[number]) for number in self._chosen]
 
     def note(self, event: Event) -> None:
         """Nothing depends on what is found."""
 
     def plan(self, number: int) -> PrefixSearch:
         """Return the search of one plan, to be looked at step by step."""
+        if self.maps:
+            return MapsSearch(self.shared, number, self.maps[number])
         return PrefixSearch(self.shared, number, self.plans[number])
 
 

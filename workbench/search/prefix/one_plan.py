@@ -29,6 +29,7 @@ from workbench.search.prefix.prefixes import Growth, Order, Prefix, extended_nam
 from workbench.search.prefix.saying import Saying
 from workbench.search.prefix.tensors import Tensor, Tensors
 from workbench.search.prefix.views import Looked, look
+from workbench.search.problem import Problem
 from workbench.search.pruners.rule import Context, Outlook, Rule
 from workbench.search.schedules import first_instance
 from workbench.search.verdicts import VerdictLike
@@ -58,10 +59,11 @@ class Counts:
 class PrefixSearch:
     """The prefixes of one plan. Attributes: plan; tensors; rules: the pruners, bound; counts; found: structures by key."""
 
-    def __init__(self, shared: Shared, number: int, plan: Plan) -> None:
-        """Bind the pruners."""
+    def __init__(self, shared: Shared, number: int, plan: Plan, problem: Problem | None = None) -> None:
+        """Bind the pruners. problem: the program, if its axes are named otherwise than in `shared`."""
         self.shared, self.number, self.plan = shared, number, plan
-        self.options, self.problem = shared.options, shared.problem
+        self.options, self.problem = shared.options, problem or shared.problem
+        self.title = plan.describe()
         limits = shared.limits(plan)
         expressions = Expressions(
             self.problem,
@@ -164,12 +166,12 @@ class PrefixSearch:
         """Yield the events of the plan."""
         if self.options.seconds is not None:
             self._deadline = time.process_time() + self.options.seconds
-        yield Started(self.plan.describe())
+        yield Started(self.title)
         root = self.prefix(self.options.start) if self.options.start else self.root()
         yield from self._grow(root)
         if self.counts.ended:
             words = f"stopped after {self.options.seconds:g} s of process time"
-            yield Pruned(self.plan.describe(), "time", Said("what was not yet tried"), Said(words))
+            yield Pruned(self.title, "time", Said("what was not yet tried"), Said(words))
         yield Progress(1, 0, self.counts.generated, len(self.found))
         structures, verified = yield from self._test(known)
         return Outcome(
@@ -280,7 +282,7 @@ class PrefixSearch:
         assert move is not None
         said = Saying(self, parent, moment, high, low, move)
         return Extended(
-            self.plan.describe(),
+            self.title,
             len(after.tensors) - 1,
             move.label(),
             after.operands,
@@ -298,7 +300,7 @@ class PrefixSearch:
         said = Saying(self, prefix, moment, high, low, move, rule)
         name = extended_name(prefix.name, (moment, high, low, move.rank))
         subject, evidence, verdicts = said.of("subject"), said.of("evidence"), said.of("verdicts")
-        return Pruned(self.plan.describe(), rule, subject, evidence, 1, name, prefix.name, verdicts)
+        return Pruned(self.title, rule, subject, evidence, 1, name, prefix.name, verdicts)
 
     # ------------------------------------------------------------------------------------------------------ complete
     def _complete(self, prefix: Prefix) -> Iterator[Event]:
@@ -320,7 +322,7 @@ class PrefixSearch:
             if rule is not None:
                 self.counts.dropped[f"chain: {rule}"] += 1
                 if not self.options.quiet:
-                    yield Pruned(self.plan.describe(), f"chain: {rule}", Said(describe_sketch(sketch)), Said(rule))
+                    yield Pruned(self.title, f"chain: {rule}", Said(describe_sketch(sketch)), Said(rule))
                 continue
             self.counts.complete += 1
             key = self.canonical.key(sketch)
@@ -365,7 +367,7 @@ class PrefixSearch:
             return 0, 0
         for number, (sketch, _) in enumerate(self.found.values()):
             try:
-                graph = self.shared.pieces.whole(first_instance(sketch))
+                graph = self.shared.pieces.whole(self.instance(sketch))
             except NotApplicableError as fault:
                 yield self._left_out("layout", sketch, str(fault))
                 continue
@@ -373,11 +375,15 @@ class PrefixSearch:
                 yield self._left_out("memory", sketch, str(fault))
                 continue
             structures += 1
-            yield Completed(self.plan.describe(), number, graph, sketch.block_operators, sketch.kernels)
+            yield Completed(self.title, number, graph, sketch.block_operators, sketch.kernels)
             verdict = known[number] if number in known else self._verdict(sketch, graph)
             verified += verdict.kind == "equal"
             yield judged(number, graph, verdict)
         return structures, verified
+
+    def instance(self, sketch: Sketch) -> KernelGraph:
+        """Return a sketch with its first schedule. Raises: NotApplicableError, MemoryLimitError."""
+        return first_instance(sketch)
 
     def _verdict(self, sketch: Sketch, graph: KernelGraph) -> VerdictLike:
         if self.shared.verifier is not None:
@@ -386,7 +392,7 @@ class PrefixSearch:
 
     def _left_out(self, rule: str, sketch: Sketch, evidence: str) -> Pruned:
         self.counts.dropped[rule] += 1
-        return Pruned(self.plan.describe(), rule, Said(describe_sketch(sketch)), Said(evidence))
+        return Pruned(self.title, rule, Said(describe_sketch(sketch)), Said(evidence))
 
 
 def _application(prefix: Prefix) -> Application:

@@ -83,6 +83,6 @@ class Shared:
         if self.options.limits is not None:
             return self.options.limits
         kernels = 0
-        if self.space.kernel_palette and has_products(self.problem):
+        if self.space.kernel_palette and self.space.mapping == "axes" and has_products(self.problem):
             kernels = max(0, self.space.max_kernel_ops - len(plan.loops))
         return Limits(block=self.space.max_block_ops, kernels=kernels)
