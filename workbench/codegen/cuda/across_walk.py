@@ -15,7 +15,7 @@ from workbench.codegen.cuda.indices import ZERO, Index, Level
 from workbench.codegen.cuda.launch_shape import WARP
 from workbench.codegen.cuda.steps import FoldSink, SaveSink, Stage, StoreSink, leaves
 from workbench.codegen.cuda.tile_values import Loaded
-from workbench.codegen.cuda.walks import Nest, Walk, indented, loop
+from workbench.codegen.cuda.walks import MOST_UNROLLED, Nest, Walk, indented, loop
 from workbench.core.shapes import Shape
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class AcrossWalk(Walk):
         if self.space[-2] % self.shares:
             body = [f"if (row < {self.space[-2]}) {{", *indented(body), "}"]
         body = [*row, *body]
-        body = loop(f"int rr = 0; rr < {self.rounds}; rr++", body, unroll=True) if self.rounds > 1 else body
+        unroll: bool | int = True if self.rounds <= MOST_UNROLLED else 4
+        body = loop(f"int rr = 0; rr < {self.rounds}; rr++", body, unroll=unroll) if self.rounds > 1 else body
         column = f"const int col = thread % {self.chunks} * {self.width};" if self.chunks > 1 else "const int col = 0;"
         return ["{", *indented([column, *nest.outside, *body, *nest.row_always]), "}"]
 
