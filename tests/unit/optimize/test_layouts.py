@@ -121,6 +121,16 @@ def test_random_graphs_have_layouts_and_keep_their_meaning(graph: KernelGraph) -
         np.testing.assert_array_equal(a, b)
 
 
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@given(kernel_graphs(Options(max_steps=2)))
+def test_random_graphs_equal_brute_force_where_it_can_look_at_all_cases(graph: KernelGraph) -> None:
+    problem = build_model(graph).problem
+    exact = solve_by_elimination(problem)
+    if problem.cases <= 10**6 and len(problem.variables) <= 32:  # as many axes as a table may have
+        assert exact.cost == table_of_all_cases(problem)
+    assert exact.cost == solve_by_z3(problem, seconds=20).cost
+
+
 def test_attention_stays_in_registers_between_its_products() -> None:
     graph = next(g for g in programs.known_good("gqa") if len(g.nodes) == 1)
     tiles = choose_layouts(graph).of_block("O")

@@ -19,9 +19,12 @@ from workbench.codegen.cuda.kernel_level import emit_program
 from workbench.codegen.cuda.optimized import choices_of, emit_optimized, schedules_of
 from workbench.codegen.cuda.schedule import Schedule
 from workbench.codegen.cuda.storage import from_storage, span, storage_dtype, to_storage
-from workbench.core.layouts import SharedLayout, Spread
+from workbench.core.layouts import DeviceLayout, SharedLayout, Spread
 from workbench.interpret.floats import evaluate
+from workbench.optimize.layouts import choose_layouts, with_device_layouts
 from workbench.optimize.optimizer import PASSES, optimize
+from workbench.ugraph import value as op
+from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 
 OFF = [(), ("layouts",), ("order",), ("memory",), ("threads",), PASSES]
@@ -59,6 +62,22 @@ def test_kernels_are_right_with_passes_off(name: str, without: tuple[str, ...], 
 def test_the_stable_rewrite_is_emitted_like_any_other(tmp_path: Path) -> None:
     graph = graphs("gqa")[0]
     check(emit_optimized(optimize(graph, verifier=None, stable=True)), graph, tmp_path)
+
+
+def test_an_intermediate_that_is_stored_column_by_column_is_read_so(tmp_path: Path) -> None:
+    k = KernelBuilder()
+    X, W = k.input("X", (32, 64)), k.input("W", (64, 48))
+    b = k.block(X, W, grid=(2,), loop=2)
+    b.save(b.accumulate(b.load(X, imap=(0,), fmap=1) @ b.load(W, fmap=0)), omap=(0,))
+    (made,) = b.finish(names=["T"])
+    b = k.block(made, grid=(2,))
+    b.save(op.exp(b.load(made, imap=(0,))), omap=(0,))
+    k.output(*b.finish())
+    graph = k.build()
+    choice = choose_layouts(graph, pins={("T",): DeviceLayout(-2)})
+    moved = with_device_layouts(graph, choice)
+    assert moved.tensors["T"].strides == (1, 32)
+    check(emit_program(moved), graph, tmp_path)
 
 
 def barriers(program: EmittedProgram) -> int:
