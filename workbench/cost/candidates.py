@@ -6,7 +6,7 @@ Invariant: every count leaves no part empty, and parts of unequal length only wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 
@@ -43,6 +43,13 @@ class ScheduleLimits:
             values = getattr(self, name)
             if not values or any(not isinstance(value, int) or value < 1 for value in values):
                 raise UsageError(f"{name} = {values!r}; give at least one positive integer")
+
+    def with_small_tiles(self) -> ScheduleLimits:
+        """Return these limits with tiles down to one element, for structures whose other tiles do not fit."""
+        tiles = tuple(sorted({1, 2, 4, *self.tiles}))
+        depths = tuple(sorted({1, 2, 4, 8, *self.depths}))
+        stages, threads = tuple(sorted({2, *self.stages})), tuple(sorted({1024, *self.threads}))
+        return replace(self, tiles=tiles, depths=depths, stages=stages, threads=threads, least_tile=1)
 
 
 def part_count(extent: int, tile: int) -> int:

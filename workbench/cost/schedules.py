@@ -30,7 +30,7 @@ from workbench.errors import NotApplicableError, UnknownNameError, UsageError
 from workbench.ugraph.axes import Names
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.retile import Counts, Retiler, Tiling
+from workbench.ugraph.retile import Counts, Retiler
 from workbench.ugraph.rewrite import Launch, Rewriter
 
 Column = np.ndarray[Any, np.dtype[np.int64]]
@@ -146,8 +146,7 @@ class ScheduleSpace:
         self.retiler = Retiler(graph, names)
         inner = Retiler(expanded(graph), names)
         self.kernels = tuple(
-            KernelTable(symbolic, self._columns(symbolic), self)
-            for symbolic in (symbolic_kernel(inner, tiling.kernel, self.retiler) for tiling in inner.tilings)
+            self._table(symbolic_kernel(inner, tiling.kernel, self.retiler)) for tiling in inner.tilings
         )
         for table in self.kernels:
             if not table.size:
@@ -157,15 +156,22 @@ class ScheduleSpace:
                 )
         self.fixed_us = self._fixed()
 
+    def _table(self, symbolic: SymbolicKernel) -> KernelTable:
+        """Return the schedules of one kernel; where none fits, those of small tiles too."""
+        table = KernelTable(symbolic, self._columns(symbolic, self.limits), self)
+        if table.size:
+            return table
+        return KernelTable(symbolic, self._columns(symbolic, self.limits.with_small_tiles()), self)
+
     def _fixed(self) -> float:
         """Return what predefined operators cost, which no schedule changes."""
         cost = price(features(self.graph, self.hardware), self.hardware, self.preset, cold=self.cold)
         return sum(kernel.total_us for kernel in cost.kernels if "library" in kernel.facts)
 
     # ------------------------------------------------------------------------------------------------------- enumeration
-    def _columns(self, symbolic: SymbolicKernel) -> dict[str, Column]:
+    def _columns(self, symbolic: SymbolicKernel, limits: ScheduleLimits) -> dict[str, Column]:
         """Return all combinations of one kernel's parameters."""
-        tiling, limits = symbolic.tiling, self.limits
+        tiling = symbolic.tiling
         even = evenness(self.retiler, tiling)
         free = {
             axis: grid_counts(
@@ -179,7 +185,7 @@ class ScheduleSpace:
         }
         chosen = list(grids(tiling, free, limits.max_rows))
         cells = np.asarray(chosen, np.int64).reshape(len(chosen), len(tiling.free))
-        rest = np.asarray(list(self._launches(tiling, symbolic, even.loop, even.split)), np.int64)
+        rest = np.asarray(list(self._launches(symbolic, limits, even.loop, even.split)), np.int64)
         picks = len(cells) * len(rest)
         if picks > limits.max_rows:  # an even share of the launches for every grid
             rest = rest[:: -(-picks // limits.max_rows)]
@@ -190,9 +196,9 @@ class ScheduleSpace:
         return columns
 
     def _launches(
-        self, tiling: Tiling, symbolic: SymbolicKernel, even_loop: bool, even_split: bool
+        self, symbolic: SymbolicKernel, limits: ScheduleLimits, even_loop: bool, even_split: bool
     ) -> Iterator[tuple[int, ...]]:
-        limits = self.limits
+        tiling = symbolic.tiling
         splits = (
             split_counts(tiling.extents[tiling.split], limits, even=even_split)
             if tiling.split

@@ -24,6 +24,7 @@ from workbench.cost.presets import preset
 from workbench.cost.schedules import ScheduleRow, ScheduleSpace
 from workbench.errors import MissingRuleError, NotApplicableError, UnknownNameError, UsageError
 from workbench.interpret import evaluate
+from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.retile import Counts, retile
 from workbench.ugraph.serialize import load
@@ -93,7 +94,11 @@ def test_they_agree_for_graphs_of_mirage(shared_data: Path, file: str) -> None:
     graphs = load(shared_data / "mirage_mugraphs" / f"{file}.json")
     built = 0
     for graph in graphs[:: max(1, len(graphs) // 6)]:
-        built += check_rows(ScheduleSpace(graph, hardware=H200, limits=FEW), seed=3, tries=3)
+        try:
+            space = ScheduleSpace(graph, hardware=H200, limits=FEW)
+        except NotApplicableError:  # a product of a whole context by one thread block
+            continue
+        built += check_rows(space, seed=3, tries=3)
     assert built >= 6
 
 
@@ -181,9 +186,21 @@ def test_what_does_not_fit_is_refused_and_counted() -> None:
     assert space.refused["shared memory"] > 0
     assert table.size + sum(space.refused.values()) == len(table.fits)
     assert np.isfinite(table.cost_us).all()
-    tight = ScheduleLimits(tiles=(4096,), depths=(4096,), stages=(2,))
-    with pytest.raises(NotApplicableError, match="shared memory"):
-        ScheduleSpace(programs.known_good("rms_norm_linear", batch=256)[0], hardware=H200, limits=tight)
+
+
+def test_small_tiles_are_tried_where_no_other_fits_and_what_never_fits_is_told() -> None:
+    coarse = ScheduleLimits(tiles=(4096,), depths=(4096,), stages=(2,))
+    space = ScheduleSpace(programs.known_good("rms_norm_linear", batch=256)[0], hardware=H200, limits=coarse)
+    assert space.kernels[0].size > 0
+
+    kernel = KernelBuilder()
+    x, w = kernel.input("X", (16, 4096)), kernel.input("W", (4096, 4096))
+    block = kernel.block(x, w, grid=(16,))
+    product = block.load(x, imap=(0,)) @ block.load(w)  # the whole of W in every block
+    block.save(block.apply("sum", product, axis=-1), omap=(0,))
+    kernel.output(*block.finish())
+    with pytest.raises(NotApplicableError, match=r"no schedule of kernel 0 .* is legal: shared memory"):
+        ScheduleSpace(kernel.build(), hardware=H200)
 
 
 def test_heat_maps_show_costs_that_schedules_have() -> None:
