@@ -66,7 +66,7 @@ TOP, END = -2, -1
 def right(problem: OrderProblem, order: tuple[int, ...], barriers: set[int]) -> bool:
     """True when barriers before these positions, or at the top or the end of the loop, separate what must be apart."""
     place = {number: position for position, number in enumerate(order)}
-    loop = [place[n] for n, section in enumerate(problem.sections) if section is Section.LOOP]
+    loop = sorted(place[n] for n, section in enumerate(problem.sections) if section is Section.LOOP)
     # in the first iteration the top is passed before the loop's first operator, the end before what comes after it
     passed = [loop[0] if b == TOP else loop[-1] + 1 if b == END else b for b in sorted(barriers)] if loop else barriers
     crossed = [sum(1 for barrier in passed if barrier <= position) for position in range(len(order))]
