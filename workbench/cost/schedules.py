@@ -245,21 +245,28 @@ class ScheduleSpace:
             total.update(table.refused)
         return {reason: number for reason, number in total.items() if number}
 
-    def best(self, k: int = 8) -> list[ScheduleRow]:
-        """Return the k cheapest schedules that a graph can be built with, the cheapest first."""
-        if k < 1:
-            raise UsageError(f"best({k}): ask for at least one schedule")
+    def best(self, k: int = 8, *, per_tiling: int | None = None) -> list[ScheduleRow]:
+        """Return the k cheapest schedules that a graph can be built with, the cheapest first.
+
+        per_tiling: at most so many that differ in threads and stages only, so that what is measured differs more.
+        Raises: UsageError for less than one.
+        """
+        if k < 1 or (per_tiling is not None and per_tiling < 1):
+            raise UsageError(f"best({k}, per_tiling={per_tiling}): ask for at least one schedule")
         found: list[ScheduleRow] = []
-        for cost, rows in self._ascending(4 * k + 16):
-            row = ScheduleRow(
-                cost + self.fixed_us,
-                rows,
-                tuple(table.parameters(number) for table, number in zip(self.kernels, rows, strict=True)),
-            )
+        alike: Counter[tuple[int, ...]] = Counter()
+        launches = len(self.limits.threads) * (len(self.limits.stages) + 1)
+        for cost, rows in self._ascending((4 * k + 16) * (launches if per_tiling else 1)):
+            parameters = tuple(table.parameters(number) for table, number in zip(self.kernels, rows, strict=True))
+            tiling = tuple(v for each in parameters for name, v in each.items() if name not in ("stages", "threads"))
+            if per_tiling is not None and alike[tiling] >= per_tiling:
+                continue
+            row = ScheduleRow(cost + self.fixed_us, rows, parameters)
             try:
                 self.realize(row)
             except NotApplicableError:
                 continue
+            alike[tiling] += 1
             found.append(row)
             if len(found) == k:
                 break

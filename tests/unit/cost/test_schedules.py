@@ -144,6 +144,26 @@ def test_the_best_are_the_least_over_all_combinations() -> None:
     np.testing.assert_allclose(found, sums[:10], rtol=1e-12)
 
 
+def test_the_best_of_each_tiling_differ_in_more_than_threads_and_stages() -> None:
+    space = ScheduleSpace(programs.known_good("rms_norm_linear", batch=16)[0], hardware=H200)
+    all_of_them, differing = space.best(12), space.best(12, per_tiling=1)
+
+    def cut(row: ScheduleRow) -> tuple[int, ...]:
+        return tuple(row.parameters[0][name] for name in ("a", "c", "loop", "split", "cluster"))
+
+    assert len({cut(row) for row in differing}) == 12 > len({cut(row) for row in all_of_them})
+    assert differing[0] == all_of_them[0]
+    assert [row.cost_us for row in differing] == sorted(row.cost_us for row in differing)
+    for row in differing:  # none of its kind is cheaper
+        table = space.kernels[0]
+        same = np.ones(table.size, bool)
+        for name in ("a", "c", "loop", "split", "cluster"):
+            same &= table.columns[name] == row.parameters[0][name]
+        assert row.cost_us == table.cost_us[same].min() + space.fixed_us
+    with pytest.raises(UsageError):
+        space.best(1, per_tiling=0)
+
+
 def test_ten_thousand_schedules_are_scored_in_one_pass() -> None:
     graph = programs.known_good("rms_norm_linear", batch=128, hidden=4096, out=4096)[0]
     start = time.process_time()
