@@ -46,13 +46,14 @@ def problems(draw: st.DrawFn, most: int, looped: bool) -> OrderProblem:
 def topological_orders(problem: OrderProblem) -> Iterator[tuple[int, ...]]:
     """All orders that keep the dependences, and sections apart where there is a loop."""
     count = len(problem.sections)
+    has_loop = problem.iterations > 1 and Section.LOOP in problem.sections
     before = {n: {e.writer for e in problem.dependences if e.reader == n} for n in range(count)}
 
     def extend(done: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(done) == count:
             yield done
         for number in range(count):
-            late = problem.iterations > 1 and done and problem.sections[number] < problem.sections[done[-1]]
+            late = has_loop and done and problem.sections[number] < problem.sections[done[-1]]
             if number not in done and before[number] <= set(done) and not late:
                 yield from extend((*done, number))
 
