@@ -14,6 +14,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isqrt
 
 from workbench.domains import abstract_lattice as lattice
 from workbench.domains.abstract_expr import Axis
@@ -47,6 +48,7 @@ class Decomposition:
         self.max_splits = max_splits
         self.incomplete: set[int] = set()
         self._factors: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._roots: dict[int, int] = {}
 
     def productions(self, value: Value, reductions: Sequence[Sequence[Axis]] = ()) -> tuple[Production, ...]:
         """Return every production of a value, in a fixed order.
@@ -74,7 +76,54 @@ class Decomposition:
 
     def square_root(self, value: Value) -> Value | None:
         """Return the value whose product with itself is the value, None if there is none."""
-        return next((Value(p) for p, q in self._products(value) if p == q), None)
+        root = self._root(value) if value != UNIT else -1
+        return Value(root) if root >= 0 else None
+
+    def _root(self, p: int) -> int:
+        """Return the polynomial whose square is p, -1 if there is none: as long division, greatest monomials first.
+
+        Like terms are kept apart, so the square of k monomials has k * k; the greatest that the monomials found so far
+        leave over is the first of the root times the next.
+        """
+        found = self._roots.get(p)
+        if found is None:
+            self._roots[p] = -1  # while it is being computed
+            found = self._roots[p] = self._find_root(p)
+        return found
+
+    def _find_root(self, p: int) -> int:
+        algebra = self.algebra
+        ordered = algebra.descending(p)
+        terms = isqrt(len(ordered))
+        first = self._root_of_monomial(ordered[0]) if terms * terms == len(ordered) else -1
+        if first < 0:
+            return -1
+        rest, root = Counter(ordered), [first]
+        rest[ordered[0]] -= 1
+        for greatest in ordered:
+            while rest[greatest]:
+                new = algebra.divide_monomials(greatest, first)
+                if new < 0 or len(root) == terms:
+                    return -1
+                rest.subtract([algebra.multiply_monomials(new, m) for m in root] * 2)
+                rest[algebra.multiply_monomials(new, new)] -= 1
+                if min(rest.values()) < 0:
+                    return -1
+                root.append(new)
+        return algebra.polynomial(root)
+
+    def _root_of_monomial(self, m: int) -> int:
+        a = self.algebra.monomials[m]
+        halves = []
+        for members in (a.num, a.den):
+            counts = Counter(members)
+            if any(times % 2 for times in counts.values()):
+                return -1
+            halves.append(members[::2])  # members are sorted, so that equal ones stand side by side
+        inner = [self._root(q) if q != UNIT else UNIT for q in (a.quotient, a.root)]
+        if min(inner) < 0:
+            return -1
+        return self.algebra.monomial(Monomial(halves[0], halves[1], *inner))
 
     def _products(self, p: int) -> tuple[tuple[int, int], ...]:
         found = self._factors.get(p)
@@ -111,13 +160,19 @@ class Decomposition:
             new = algebra.divide_monomials(ordered[start], other[0])
             if new < 0:
                 continue
-            products = Counter(algebra.multiply_monomials(new, m) for m in other)
-            if all(rest[m] >= times for m, times in products.items()):
+            taken = []
+            for m in other:
+                product = algebra.multiply_monomials(new, m)
+                if rest[product] <= 0:
+                    break
+                rest[product] -= 1
+                taken.append(product)
+            else:
                 grown.append(new)
-                rest.subtract(products)
                 yield from self._grow(ordered, left, right, rest, start)
-                rest.update(products)
                 grown.pop()
+            for product in taken:
+                rest[product] += 1
 
     def divisors(self, m: int) -> list[int]:
         """Return the monomials that divide a monomial, 1 and itself among them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from fractions import Fraction
 
 import pytest
 
@@ -197,3 +198,26 @@ def test_a_budget_past_which_a_value_is_reported_incomplete() -> None:
     value = algebra.normalize(add(*(expr.symbol(name) for name in "abcdef")))
     assert len(decomposition.sums(value)) <= 8
     assert decomposition.incomplete == {value}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_square_root_is_the_factor_that_occurs_twice(seed: int) -> None:
+    """Compared with all factorisations of random values and of their squares."""
+    rng = random.Random(seed)
+    algebra = Algebra()
+    apart = Decomposition(algebra)
+    axes = [Axis("a"), Axis("b")]
+    pool = [algebra.symbol(name, axes[: rng.randrange(3)]) for name in "xyzw"] + [algebra.constant(Fraction(1, 3))]
+    for _ in range(8):
+        left, right = rng.choice(pool), rng.choice(pool)
+        made = rng.choice([algebra.add, algebra.mul, algebra.div])(left, right)
+        pool += [
+            value for value in (made, rng.choice([algebra.sqrt, algebra.exp])(left)) if algebra.weight[value] < 200
+        ]
+    roots = 0
+    for value in [*pool, *(algebra.mul(value, value) for value in pool)]:
+        if not algebra.frozen[value] and algebra.weight[value] < 300:
+            twice = [p for p, q in apart.products(value) if p == q]
+            assert apart.square_root(value) == (twice[0] if twice else None)
+            roots += bool(twice)
+    assert roots
