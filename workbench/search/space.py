@@ -38,8 +38,9 @@ class Space(Displayed):
         grids, loops: with "enumerate" the grid_dims and forloop_range that are tried.
         free_scale: offer multiplication by the program's constants anywhere; by default constants live inside means,
             norms, and operators of the program with a constant operand.
-        outer_products: let elementwise operators broadcast both operands (b,1) x (1,d).
-        concatenation: offer [x | y] times [w ; z] for a sum of two products.
+        outer_products: let elementwise operators broadcast both operands (b,1) x (1,d); so they may in any case if one of
+            the program does.
+        concatenation: offer [x | y] times [w ; z] in a loop for a sum of two products; it counts three operators.
         chains: of two chained block graphs, those that could not as well be one or be cut better ("needed", see
             `chains`), or all.
     """
