@@ -52,10 +52,9 @@ Parts = dict[str, Array]
 
 def occupancy(counts: Counts, hardware: Hardware) -> Array:
     """Return the blocks one multiprocessor holds at a time, 0 where one does not fit."""
-    shared = np.floor(
-        hardware.shared_bytes_per_multiprocessor / (counts["shared_bytes"] + hardware.shared_bytes_reserved)
-    )
-    fits = counts["shared_bytes"] <= hardware.shared_bytes_per_block
+    taken = np.minimum(counts["shared_bytes"], hardware.shared_bytes_per_block) + hardware.shared_bytes_reserved
+    shared = np.floor(hardware.shared_bytes_per_multiprocessor / taken)
+    fits = counts["shared_at_least"] <= hardware.shared_bytes_per_block
     registers = np.minimum(np.ceil(counts["registers"] / 8.0) * 8.0, REGISTER_LIMIT + 1.0)
     by_registers = np.floor(hardware.registers_per_multiprocessor / (registers * counts["threads"]))
     by_registers = np.maximum(by_registers, 1.0)  # a compiler gives a thread no more than the block can have
