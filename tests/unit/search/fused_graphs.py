@@ -70,10 +70,10 @@ def one_block(
     grid: tuple[int, ...],
     loop: int,
     omaps: tuple[tuple[int | None, ...], ...],
-) -> Callable[[KernelBuilder, list[Value]], object]:
+) -> Callable[[KernelBuilder, list[Value]], tuple[Value, ...]]:
     """Return what builds one block graph: body gets the block and the tiles, and returns what is saved."""
 
-    def build(kernel: KernelBuilder, inputs: list[Value]) -> object:
+    def build(kernel: KernelBuilder, inputs: list[Value]) -> tuple[Value, ...]:
         block: BlockBuilder = kernel.block(*inputs, grid=grid, loop=loop)
         tiles = [block.load(value, imap=imap, fmap=fmap) for value, (imap, fmap) in zip(inputs, loads, strict=True)]
         results = body(block, *tiles)
@@ -246,9 +246,16 @@ case(
     )(kernel, [inputs[0], inputs[2]]),
     X=(16, 64), U=(7, 7), W=(64, 32),
 )  # fmt: skip
+
+
+def _gated_halves(x: Value, w: Value) -> Value:
+    gate, up = split(x @ w, 2)
+    return silu(gate) * up
+
+
 case(
     "gate and up projection in one weight",
-    lambda x, w: (lambda gate, up: silu(gate) * up)(*split(x @ w, 2)),
+    _gated_halves,
     lambda kernel, inputs: one_block(
         (((0,), 1), ((), 0), ((), 0)),
         lambda block, x, gate, up: silu(block.accumulate(x @ gate)) * block.accumulate(x @ up),

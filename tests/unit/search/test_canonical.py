@@ -16,7 +16,8 @@ from workbench.search.space import Space
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_equal_keys_are_equal_structures(name: str) -> None:
     program = PROGRAMS[name]
-    canonical, hashes = Canonical(), {}
+    canonical = Canonical()
+    hashes: dict[tuple[int, ...], str] = {}
     for plan in plans_of(problem_of(program), Space(max_block_graphs=1)):
         for sketch in sketches_of(program, plan, limit=7):
             try:

@@ -22,9 +22,9 @@ from workbench.search.events import (
     Verified,
 )
 from workbench.search.problem import problem_of
-from workbench.search.screen import Screening
 from workbench.search.space import Space
 from workbench.search.summary import collect
+from workbench.search.verdicts import Screening
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import OpNode
 from workbench.ugraph.value import exp

@@ -12,6 +12,7 @@ from workbench.search.pieces import pieces_of
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import OpNode
 from workbench.ugraph.value import (
+    Value,
     concat,
     maximum,
     reshape,
@@ -25,22 +26,31 @@ from workbench.ugraph.value import (
     sum as sum_of,
 )
 
+
+def last_of_two(x: Value) -> Value:
+    return split(x, (1, 5))[1]  # type: ignore[arg-type]
+
+
+def rotated(q: Value, k: Value, c: Value, s: Value) -> Value:
+    a, b = split(q, 2)
+    return concat(a * c - b * s, b * c + a * s, axis=-1) @ k
+
+
+def split_again(x: Value) -> Value:
+    a, b, c = split(x, 3)
+    d, e = split(concat(b, a, axis=-1), 2)
+    return d * e + c
+
+
 CASES: dict[str, tuple[Formula, dict[str, tuple[int, ...]]]] = {
     "columns": (lambda x, y, w: concat(x, y, axis=-1) @ w, {"X": (4, 6), "Y": (4, 3), "W": (9, 5)}),
     "rows": (lambda x, y, w: concat(x, y, axis=0) @ w, {"X": (4, 6), "Y": (2, 6), "W": (6, 5)}),
     "halves of a product": (lambda x, w: silu(split(x @ w, 2)[0]) * split(x @ w, 2)[1], {"X": (4, 6), "W": (6, 8)}),
     "halves of an input": (lambda x, w: split(x, 2)[0] @ w + split(x, 2)[1] @ w, {"X": (4, 6), "W": (3, 5)}),
-    "unequal parts": (lambda x: split(x, (1, 5))[1], {"X": (4, 6)}),
+    "unequal parts": (last_of_two, {"X": (4, 6)}),
     "an output of two": (lambda x, y, w: concat(x @ w, y, axis=-1), {"X": (4, 6), "Y": (4, 3), "W": (6, 5)}),
-    "rotated": (
-        lambda q, k, c, s: (
-            lambda a, b: concat(a * c - b * s, b * c + a * s, axis=-1) @ k
-        )(*split(q, 2)),
-        {"Q": (4, 6), "K": (6, 5), "c": (3,), "s": (3,)},
-    ),
-    "split of a concatenation": (
-        lambda x: (lambda a, b, c: (lambda d, e: d * e + c)(*split(concat(b, a, axis=-1), 2)))(*split(x, 3)), {"X": (4, 6)}
-    ),
+    "rotated": (rotated, {"Q": (4, 6), "K": (6, 5), "c": (3,), "s": (3,)}),
+    "split of a concatenation": (split_again, {"X": (4, 6)}),
     "a softmax along it": (lambda x, y, w: softmax(concat(x, y, axis=-1)) @ w, {"X": (4, 6), "Y": (4, 3), "W": (9, 5)}),
     "a norm along it": (lambda x, y: rms_norm(concat(x, y, axis=-1)), {"X": (4, 6), "Y": (4, 3)}),
     "a sum across it": (lambda x, y: sum_of(concat(x, y, axis=-1), axis=0), {"X": (4, 6), "Y": (4, 3)}),

@@ -11,8 +11,8 @@ from workbench.search.engine import search
 from workbench.search.space import Space
 from workbench.search.summary import Found, collect
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.value import abs as abs_of
 from workbench.ugraph.value import (
+    Value,
     broadcast,
     concat,
     exp,
@@ -24,6 +24,7 @@ from workbench.ugraph.value import (
     split,
     transpose,
 )
+from workbench.ugraph.value import abs as abs_of
 from workbench.ugraph.value import max as max_of
 from workbench.ugraph.value import sum as sum_of
 from workbench.verify.compare import verify
@@ -64,6 +65,12 @@ def test_what_is_found_is_verified_and_emitted(case: Fused) -> None:
         assert emit_program(graph).steps
 
 
+def rotated(q: Value, c: Value, s: Value) -> Value:
+    """Return the two halves of the columns rotated by an angle, as rotary embeddings are."""
+    a, b = split(q, 2)
+    return concat(a * c - b * s, b * c + a * s, axis=-1)
+
+
 ODD: dict[str, tuple[Formula, dict[str, tuple[int, ...]]]] = {
     "one function": (lambda x: exp(x), {"X": (8, 16)}),
     "a function of columns": (lambda x: softmax(x, axis=0), {"X": (8, 16)}),
@@ -88,10 +95,7 @@ ODD: dict[str, tuple[Formula, dict[str, tuple[int, ...]]]] = {
     "rows regrouped": (lambda x, w: reshape(x @ w, (2, 4, 12)), {"X": (8, 16), "W": (16, 12)}),
     "columns regrouped": (lambda x, w: reshape(x @ w, (8, 3, 4)), {"X": (8, 16), "W": (16, 12)}),
     "an axis of two": (lambda x, w: reshape(x, (8, 16)) @ w, {"X": (8, 4, 4), "W": (16, 12)}),
-    "rotary halves": (
-        lambda q, c, s: (lambda a, b: concat(a * c - b * s, b * c + a * s, axis=-1))(*split(q, 2)),
-        {"Q": (8, 16), "c": (8,), "s": (8,)},
-    ),
+    "rotary halves": (rotated, {"Q": (8, 16), "c": (8,), "s": (8,)}),
     "an axis that is new": (lambda b: broadcast(b, (8, 16)), {"b": (16,)}),
     "nothing": (lambda x: x, {"X": (8, 16)}),
 }  # fmt: skip

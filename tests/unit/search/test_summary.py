@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.unit.search.searched import NORM, PRODUCT, graph_of
 from workbench.search.engine import search
 from workbench.search.events import Completed, Event, Finished, Progress, Pruned, Said, Verified
-from workbench.search.screen import Screening
 from workbench.search.space import Space
 from workbench.search.summary import OUT, Found, collect, gather, progress_lines
+from workbench.search.verdicts import Screening
 from workbench.ugraph.kernel_graph import KernelGraph
 
 
