@@ -33,11 +33,11 @@ def known_good(instance: Instance, prepare: Prepare) -> list[KernelGraph]:
 
     prepare: what happens to the tiles of Q, K and V before the attention (norms, or nothing).
     """
-    splits = key_splits(instance)
-    one = fitted(lambda tiles: _one_kernel(instance, tiles, prepare), _START)
+    splits, start, threads = key_splits(instance), start_tiles(instance), block_threads(instance)
+    one = fitted(lambda tiles: _one_kernel(instance, tiles, prepare, threads=threads), start)
     if instance["context"] == 1:
         return [one]
-    split = fitted(lambda tiles: _split_kernels(instance, tiles, max(splits, 2), prepare), _START)
+    split = fitted(lambda tiles: _split_kernels(instance, tiles, max(splits, 2), prepare, threads=threads), start)
     return [split, one] if splits > 1 else [one, split]
 
 
@@ -47,17 +47,20 @@ def known_good_normalised(instance: Instance, prepare: Prepare, eps: Fraction) -
     So neither operand is rounded a second time. First with the norms of K computed once by a kernel of their own, then with
     all blocks computing those they need; then the graphs of `known_good`, which normalise as `prepare` has it.
     """
-    splits, weigh = key_splits(instance), weigh_normalised(eps)
-    graphs = [fitted(lambda tiles: _norms_first(instance, tiles, splits, eps), _START)]
+    splits, start, threads = key_splits(instance), start_tiles(instance), block_threads(instance)
+    weigh = weigh_normalised(eps)
+    graphs = [fitted(lambda tiles: _norms_first(instance, tiles, splits, eps, threads=threads), start)]
     if splits > 1:
-        graphs.append(fitted(lambda tiles: _split_kernels(instance, tiles, splits, lambda o: o, weigh), _START))
-    graphs.append(fitted(lambda tiles: _one_kernel(instance, tiles, lambda o: o, weigh), _START))
+        graphs.append(
+            fitted(lambda tiles: _split_kernels(instance, tiles, splits, lambda o: o, weigh, threads=threads), start)
+        )
+    graphs.append(fitted(lambda tiles: _one_kernel(instance, tiles, lambda o: o, weigh, threads=threads), start))
     return [*graphs, *known_good(instance, prepare)]
 
 
 def weigh_normalised(eps: Fraction) -> Weigh:
-    """Return exp((Q @ K) / rms(K) / rms(Q)): the norms of both divided out after the product."""
-    return lambda block, q, k: exp((q @ k) / rms(k, axis=-2, eps=eps) / rms(q, eps=eps))
+    """Return exp((Q @ K) * (1 / rms(K)) / rms(Q)): the norms of both divided out after the product."""
+    return lambda block, q, k: exp((q @ k) * (1 / rms(k, axis=-2, eps=eps)) / rms(q, eps=eps))
 
 
 def known_good_safe(instance: Instance) -> list[KernelGraph]:
@@ -68,12 +71,26 @@ def known_good_safe(instance: Instance) -> list[KernelGraph]:
     ]
 
 
+def start_tiles(instance: Instance) -> Tiles:
+    """Return the tiles to begin with: 128 query rows where those still fill the GPU twice, so that keys are read less often."""
+    blocks = instance.extent("batch*heads") * parts(instance["rows"], 2 * _START.rows)
+    is_plenty = blocks * (instance["context"] // KEYS_A_SPLIT) >= 2 * MULTIPROCESSORS
+    if instance["rows"] >= 2 * _START.rows and is_plenty:
+        return Tiles(rows=2 * _START.rows, columns=_START.columns, depth=_START.depth)
+    return _START
+
+
+def block_threads(instance: Instance) -> int:
+    """Return the threads of a block: a warp for 16 query rows, and at least four warps."""
+    return 2 * start_tiles(instance).rows
+
+
 def key_splits(instance: Instance) -> int:
     """Return over how many blocks the keys of a group are split: enough to fill the GPU, at least 256 keys each.
 
     Two blocks a multiprocessor where there are rows enough to keep tensor cores busy, one where memory is the bound.
     """
-    blocks = instance.extent("batch*heads") * parts(instance["rows"], _START.rows)
+    blocks = instance.extent("batch*heads") * parts(instance["rows"], start_tiles(instance).rows)
     most = MULTIPROCESSORS * (2 if instance["rows"] >= _START.rows else 1)
     splits = 1
     while blocks * splits * 2 <= most and instance["context"] >= splits * 2 * KEYS_A_SPLIT:

@@ -400,7 +400,8 @@ def resident_blocks(plan: KernelPlan) -> int:
     by_memory = (SHARED_LIMIT + 1024) // (plan.shared_bytes + 1024)  # each block takes 1 KB more
     by_grid = -(-prod(plan.lowered.grid) * plan.cluster * plan.spread // MULTIPROCESSORS)
     held = sum(step.layout.accumulators * (2 if step.scale else 1) for step in plan.products.values())
-    by_registers = 65536 // (plan.threads * min(128 + held, 255))
+    beside = 60 if has_warpgroups(plan) else 128  # addresses and fragments, of which warpgroups need few
+    by_registers = 65536 // (plan.threads * min(beside + held, 255))
     return max(1, min(by_memory, by_grid, by_registers))
 
 

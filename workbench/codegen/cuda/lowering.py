@@ -55,6 +55,12 @@ from workbench.ugraph.nodes import (
     ThreadNode,
 )
 
+COSTLY = frozenset({"div", "sqrt", "rsqrt", "exp", "log", "pow", "power", "sigmoid", "silu", "gelu", "tanh"})
+"""Operators that take several instructions, or one of the unit for special functions."""
+
+MANY_TIMES = 8
+"""Times that an expression is read from which on it is stored rather than computed at each of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredBlock:
@@ -185,6 +191,7 @@ class BlockLowering(Lowering):
         super().__init__(names)
         self.block, self.results, self.fuses = block, results, fuses
         self.tiles: dict[str, TileValue] = {}
+        self.kept_once: dict[TileValue, TileValue] = {}
 
     def run(self) -> LoweredBlock:
         """Return the block graph lowered. Raises: EmitError for types that kernels do not read or write."""
@@ -230,6 +237,22 @@ class BlockLowering(Lowering):
             place=Place.LOOP if is_looped else Place.INVARIANT, parameter=node.operand,
             tensor=self.block.operands[node.operand], imap=node.imap, fmap=node.fmap if is_looped else None,
         )  # fmt: skip
+
+    def mapped(self, op: str, operands: tuple[TileValue, ...], attributes: Attributes, label: str) -> TileValue:
+        """Return an operator on each element; in the loop, what is costly and the same for many elements is stored first."""
+        if self.block.forloop_range > 1 and self.place(*operands) is Place.LOOP:
+            ((shape, _),) = self.infer(op, operands, attributes)
+            operands = tuple(self.once(operand, shape) for operand in operands)
+        return super().mapped(op, operands, attributes, label)
+
+    def once(self, operand: TileValue, shape: Shape) -> TileValue:
+        """Return an operand of an operator on `shape`, stored where every row of it would be computed again and again."""
+        is_of_columns = operand.shape[-1:] not in ((), (1,)) and prod(shape) >= MANY_TIMES * prod(operand.shape)
+        if not is_of_columns or not isinstance(operand, Mapped) or not is_costly(operand):
+            return operand
+        if operand not in self.kept_once:
+            self.kept_once[operand] = self.stored(operand)
+        return self.kept_once[operand]
 
     def stored(self, value: TileValue) -> TileValue:
         """Return a value as a tile of its own; a single number is not worth one.
@@ -335,6 +358,11 @@ class BlockLowering(Lowering):
             dtype=DType.FLOAT32, place=Place.LOOP, maximum=maximum,
         )  # fmt: skip
         return [maximum, shift]
+
+
+def is_costly(value: TileValue) -> bool:
+    """Return True for elementwise expressions with an operator of several instructions."""
+    return isinstance(value, Mapped) and (value.op in COSTLY or any(is_costly(operand) for operand in value.operands))
 
 
 def lower_block(
