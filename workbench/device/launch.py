@@ -22,7 +22,7 @@ from workbench.device.streams import existing_stream
 from workbench.errors import LaunchError
 
 PORTABLE_CLUSTER = 8
-NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 13  # CU_FUNC_ATTRIBUTE_..., cuda.h
+NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14  # CU_FUNC_ATTRIBUTE_..., cuda.h
 CURES = {
     "NO_BINARY_FOR_GPU": "the cubin is for another GPU; compile for this one's architecture",
     "OUT_OF_RESOURCES": "too many registers or threads; lower the threads a block or set __launch_bounds__",

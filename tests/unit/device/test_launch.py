@@ -81,7 +81,7 @@ def test_shared_memory_and_clusters_are_opted_in(cupy: FakeCupy) -> None:
     launch = LaunchShape(kernel="k", grid=(16, 1, 1), threads=32, cluster=(16, 1, 1), shared_bytes=100_000)
     LoadedKernel(compiled(), launch, PARAMETERS)
     assert cupy.raw.max_dynamic_shared_size_bytes == 100_000
-    assert cupy.attributes_set == [(77, 13, 1)]
+    assert cupy.attributes_set == [(77, 14, 1)]
 
 
 def test_too_much_shared_memory(cupy: FakeCupy) -> None:
