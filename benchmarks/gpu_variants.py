@@ -98,17 +98,15 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
     groups, rows, context = made.extent("batch*heads"), made["rows"], made["context"]
     normed = made.program.name == "qk_norm_attention"
     prepare: attention_graphs.Prepare = lambda operands: operands  # noqa: E731
-    row_tiles = (8,) if rows <= 8 else (64, 128, 256)
-    depths = (64, 128, 256) if rows <= 8 else (64, 128)
-    for height, depth, parts_ in itertools.product(row_tiles, depths, (1, 2, 4, 8, 16, 32, 64)):
+    shapes = ((8, 128),) if rows <= 8 else ((64, 128), (128, 256), (256, 512))  # rows and threads of a block
+    depths = (64, 128) if rows <= 8 else (64,)
+    for (height, threads), depth, parts_ in itertools.product(shapes, depths, (1, 2, 4, 8, 16, 32, 64)):
         blocks = groups * -(-rows // height) * parts_
-        if not 60 <= blocks <= (2.2 if rows <= 8 else 4.1) * MULTIPROCESSORS or context // parts_ < depth:
+        if not (60 if rows <= 8 else 120) <= blocks <= 2.1 * MULTIPROCESSORS or context // parts_ < 2 * depth:
             continue
         tiles = Tiles(rows=height, columns=1, depth=depth)
-        for is_cluster, threads in itertools.product((False, True), (128, 256, 512)):
-            if (is_cluster and not 1 < parts_ <= 8) or (rows > 8 and not height <= threads / 2 <= 2 * height):
-                continue
-            if threads == 512 and height < 256:
+        for is_cluster in (False, True):
+            if is_cluster and not 1 < parts_ <= 16:
                 continue
             splits = 1 if is_cluster else parts_
             choices = {"cluster": parts_ if is_cluster else 1, "threads": threads}
@@ -126,7 +124,7 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
                 graphs["split"] = attention_graphs._split_kernels(made, tiles, splits, prepare)
             else:
                 graphs["one"] = attention_graphs._one_kernel(made, tiles, prepare)
-            for (name, graph), stages in itertools.product(graphs.items(), (2, 3, 4)):
+            for (name, graph), stages in itertools.product(graphs.items(), (3, 4) if rows <= 8 else (2, 3)):
                 held = stages * 4 * depth * made["head_dim"]
                 beside = max(1, round(blocks / MULTIPROCESSORS))
                 if held > SHARED // beside - 2048 * (beside - 1) or (rows > 8 and held < 30_000):
