@@ -23,6 +23,7 @@ from workbench.optimize.layout_elimination import solve_by_elimination
 from workbench.optimize.layout_model import build_model
 from workbench.optimize.layout_problem import LayoutProblem, Solution
 from workbench.optimize.layout_rules import ASYNC, CONFLICTS, CONTIGUOUS, LDMATRIX, RULES, element_bytes, factors_of
+from workbench.optimize.tile_views import lies_in
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import GraphDefinedNode, InputIterator, OpNode
@@ -131,7 +132,12 @@ def choose_layouts(
 def plain_layouts(graph: KernelGraph) -> LayoutChoice:
     """Return what nobody chose: every tile in shared memory, row after row; every tensor as it is."""
     model = build_model(graph, ())
-    pins: dict[tuple[str, ...], Layout] = {path: SharedLayout() for path in model.tensors if len(path) == 2}
+    pins: dict[tuple[str, ...], Layout] = {
+        (launch.results[0].name, name): SharedLayout()
+        for launch in graph.graph_defined
+        for name, base in lies_in(launch.block).items()
+        if name == base and (launch.results[0].name, name) in model.tensors
+    }
     for name, tensor in graph.tensors.items():
         can_turn = len(tensor.shape) > 1 and min(tensor.shape[-2:]) > 1
         is_turned = can_turn and innermost_axis(tensor.shape, tensor.strides) == -2

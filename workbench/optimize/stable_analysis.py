@@ -15,7 +15,7 @@ from typing import assert_never
 from workbench.core.tensors import DeviceTensor
 from workbench.optimize.scale_degrees import LINEAR, NONE, Degree, NotHomogeneous, Scale, operator_degree
 from workbench.ugraph.block_graph import BlockGraph
-from workbench.ugraph.inference import Place
+from workbench.ugraph.inference import LOOP, Place
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import (
     Accumulator,
@@ -130,6 +130,10 @@ class Analysis:
         shapes = [block.tiles[operand].shape for operand in node.operands]
         degree = operator_degree(node, degrees, shapes, node.results[0].shape, where=where)
         if node.op != "exp" or not shapes[0] or is_bounded(self.graph, block, node.operands[0]):
+            return degree
+        if any(cut == LOOP for cuts in block.tiles[node.operands[0]].ragged[:-1] if cuts for cut, _ in cuts.parts):
+            return degree  # rows that only some iterations have keep no running maximum
+        if not any(True for _ in block.consumers(name)):
             return degree
         scale = Scale(f"exp of {node.operands[0]} in {label}")
         if scale.key in self.left:

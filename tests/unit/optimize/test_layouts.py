@@ -29,7 +29,7 @@ from workbench.optimize.layout_model import build_model
 from workbench.optimize.layout_problem import LayoutProblem
 from workbench.optimize.layout_rules import ASYNC, LDMATRIX
 from workbench.optimize.layout_z3 import solve_by_z3
-from workbench.optimize.layouts import PRESCRIBED, choose_layouts, tile_sizes, with_device_layouts
+from workbench.optimize.layouts import PRESCRIBED, choose_layouts, plain_layouts, tile_sizes, with_device_layouts
 from workbench.ugraph import value as op
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -187,6 +187,18 @@ def test_a_factor_in_plain_rows_would_meet_in_the_banks() -> None:
     graph = product()
     with pytest.raises(LayoutConflictError, match="ldmatrix"):
         choose_layouts(graph, pins={("t0", "w"): SharedLayout(-1, Spread.PLAIN)}, relax=False)
+
+
+def test_plain_layouts_exist_for_views_too() -> None:
+    k = KernelBuilder()
+    X = k.input("X", (16, 32))
+    b = k.block(X)
+    b.save(op.exp(op.transpose(b.load(X))))
+    k.output(*b.finish())
+    graph = k.build()
+    plain = plain_layouts(graph)
+    assert plain.of_block("t0")["x"] == SharedLayout()
+    assert plain.cost >= choose_layouts(graph).cost
 
 
 def test_the_solver_is_an_argument_and_sizes_count_padding() -> None:

@@ -186,6 +186,18 @@ def test_a_factor_per_row_does_not_pass_the_contracted_axis() -> None:
     assert stabilise_softmax(k.build()).left
 
 
+def test_rows_that_are_looped_unevenly_keep_no_maximum() -> None:
+    k = KernelBuilder()
+    X = k.input("X", (7, 4))
+    b = k.block(X, loop=3)
+    w = op.exp(b.load(X, fmap=0))
+    total = op.sum(w, axis=-2)
+    b.save(b.accumulate(total, "sum_dim") / b.accumulate(total, "sum_dim"))
+    k.output(*b.finish())
+    graph = k.build()
+    assert stabilise_softmax(graph).graph is graph
+
+
 def test_what_is_safe_already_stays() -> None:
     for graph in programs.known_good("attention_safe", "standard", "float16", **SMALL):
         result = stabilise_softmax(graph)
