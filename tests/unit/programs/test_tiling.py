@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import MemoryLimitError
-from workbench.programs.tiling import SHARED_MEMORY_LIMIT, Tiles, even_parts, fits, fitted, parts, shared_bytes_at_most
+from workbench.programs.tiling import (
+    MULTIPROCESSORS,
+    SHARED_MEMORY_LIMIT,
+    Tiles,
+    even_parts,
+    fits,
+    fitted,
+    parts,
+    shared_bytes_at_most,
+    weight_layout,
+)
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 
@@ -73,3 +83,31 @@ def test_shrinking_ends_at_one_element() -> None:
         tiles = tiles.smaller()
     assert seen[-1] == Tiles(1, 1, 1)
     assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize(
+    ("out", "hidden", "weights", "blocks", "columns", "cluster"),
+    [
+        (4096, 4096, 1, 128, 32, 1),  # 64 columns would leave half of the multiprocessors idle
+        (6144, 4096, 1, 96, 64, 1),
+        (16384, 7168, 1, 256, 64, 1),
+        (5120, 5120, 2, 160, 32, 1),
+        (1024, 4096, 1, 32, 32, 4),  # few columns: blocks share the reduced axis
+        (33, 100, 1, 2, 32, 1),
+    ],
+)
+def test_layouts_of_weights_by_hand(
+    out: int, hidden: int, weights: int, blocks: int, columns: int, cluster: int
+) -> None:
+    layout = weight_layout(out, hidden, weights)
+    assert (parts(out, layout.tiles.columns), layout.tiles.columns, layout.cluster) == (blocks, columns, cluster)
+
+
+@given(st.integers(1, 20_000), st.integers(1, 20_000), st.integers(1, 3))
+def test_a_cluster_never_needs_more_multiprocessors_than_there_are(out: int, hidden: int, weights: int) -> None:
+    layout = weight_layout(out, hidden, weights)
+    blocks, loop = parts(out, layout.tiles.columns), parts(hidden, layout.tiles.depth)
+    assert layout.cluster == 1 or blocks * layout.cluster <= MULTIPROCESSORS
+    assert layout.cluster <= loop
+    assert layout.threads in (128, 256)
+    assert layout.tiles.columns * 2 % 64 == 0  # whole sectors of 64 bytes
