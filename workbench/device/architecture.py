@@ -25,7 +25,8 @@ class Architecture:
 
 
 DEVICES = {
-    "a100": "sm_80", "a100-40": "sm_80", "a100-80": "sm_80", "a10": "sm_86", "rtx3090": "sm_86", "l4": "sm_89", "l40s": "sm_89", "rtx4090": "sm_89",
+    "a100": "sm_80", "a100-40": "sm_80", "a100-80": "sm_80", "a10": "sm_86", "rtx3090": "sm_86",
+    "l4": "sm_89", "l40s": "sm_89", "rtx4090": "sm_89",
     "h100": "sm_90a", "h200": "sm_90a", "gh200": "sm_90a", "b200": "sm_100a", "gb200": "sm_100a",
 }  # fmt: skip
 """Device names and their architectures."""

@@ -84,7 +84,6 @@ LONG_LOOP = 4
 """Iterations from which adding up the warps' partial results after the loop is paid for by less to read in it."""
 
 
-
 @dataclass(eq=False, kw_only=True)
 class KernelPlan:
     """Everything that is decided about a kernel.
@@ -560,9 +559,7 @@ class Planner:
                 self.result.direct.append(value)
 
 
-def staged_tile(
-    value: Loaded, variable: str, *, is_operand: bool, layout: SharedLayout | None = None
-) -> SharedTile:
+def staged_tile(value: Loaded, variable: str, *, is_operand: bool, layout: SharedLayout | None = None) -> SharedTile:
     """Return the shared tile of an input: its rows run as chosen, else along the axis that is contiguous in device memory."""
     strides, shape = value.tensor.strides, value.shape
     by_columns = value.rank >= 2 and strides[-2] == 1 and shape[-2] > 1 and (strides[-1] != 1 or shape[-1] == 1)
