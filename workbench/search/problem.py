@@ -194,10 +194,20 @@ class _Reader:
         found = {name: factors for factors, name in self.runs.values()}
         for name, axis in self.analysis.axes.items():
             if axis.copy_of:
-                found[name] = (axis.copy_of,)
+                original = self._original(name)
+                if original != name:
+                    found[name] = (original,)
             elif axis.parts:
                 found[name] = axis.parts
         return found
+
+    def _original(self, name: str) -> str:
+        """Return what an axis is a copy of in the end; of axes that are copies of each other, the first."""
+        chain = [name]
+        while (source := self.analysis.axes[chain[-1]].copy_of) and source not in chain:
+            chain.append(source)
+        circle = chain[chain.index(source) :] if source else chain[-1:]
+        return next(axis for axis in self.analysis.axes if axis in circle)
 
     def _number(self, names: Iterable[str]) -> int:
         result = 1

@@ -71,3 +71,15 @@ def test_what_cannot_be_read_is_said() -> None:
         problem_of(wb.programs.known_good("softmax")[0])
     with pytest.raises(NotApplicableError, match="taken apart"):
         problem_of(graph_of(lambda x, y: sum_of(concat(x, y, axis=-1)), X=(8, 16), Y=(8, 4)))
+
+
+def test_axes_that_are_copies_of_each_other_follow_one_of_them() -> None:
+    graph = wb.trace(lambda X, W: wb.silu(wb.silu(wb.silu(X @ W) @ W) @ W) @ W, X=(16, 64), W=(64, 64))
+    problem = problem_of(graph)
+    assert problem.ties
+    for name in problem.ties:
+        followed = [name]
+        while followed[-1] in problem.ties:
+            (source,) = problem.ties[followed[-1]]
+            assert source not in followed, f"{name} follows itself: {followed}"
+            followed.append(source)
