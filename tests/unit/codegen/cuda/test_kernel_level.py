@@ -120,3 +120,31 @@ def test_products_of_mixed_strides_are_our_own() -> None:
     assert not isinstance(step, LibraryMatmul)
     assert step.kernel.products == 1
     assert step.kernel.inputs[0].tensor.strides == (40, 2)
+
+
+def of_split(**sizes: int) -> EmittedProgram:
+    """Attention with keys split over blocks, then the kernel that combines them."""
+    graph = next(g for g in programs.known_good("gqa", heads=2, rows=16, head_dim=64, **sizes) if len(g.nodes) == 2)
+    return emit_program(graph)
+
+
+def test_a_second_kernel_starts_while_the_first_runs() -> None:
+    first, second = of_split(context=512).kernels
+    assert (first.schedule.programmatic, first.schedule.releases) == (False, "start")
+    assert (second.schedule.programmatic, second.schedule.releases) == (True, "")
+    assert second.body.index("grid_dependency_wait();") < second.body.index("split_products_2_global")
+    assert "__restrict__" not in second.body.partition("{")[0]  # it would let reads before the wait
+
+
+def test_a_kernel_with_a_loop_starts_only_as_others_end() -> None:
+    graph = programs.known_good("attention_safe", heads=1, rows=16, head_dim=64, context=256)[0]
+    first, second = emit_program(graph).kernels
+    assert first.schedule.releases == "end"
+    assert first.body.rstrip().endswith("grid_dependency_launch();\n}")
+    assert second.schedule.programmatic
+
+
+def test_intermediates_do_not_decide_on_fast_instructions() -> None:
+    assert all(kernel.schedule.fast_math for kernel in of_split(context=512).kernels)
+    wide = programs.known_good("gqa", "standard", "float32", heads=2, rows=16, head_dim=64, context=512)[0]
+    assert not any(kernel.schedule.fast_math for kernel in emit_program(wide).kernels)

@@ -18,6 +18,7 @@ from workbench.codegen.cuda.tile_values import (
     Keeping,
     Loaded,
     Mapped,
+    Stored,
     TileValue,
     View,
     Viewed,
@@ -133,3 +134,21 @@ def test_values_come_after_what_they_read() -> None:
 def test_float64_is_refused() -> None:
     with pytest.raises(EmitError, match="float64"):
         lowered(block_graph(lambda b: b.save(b.load(0)), (4, 8), dtype=DType.FLOAT64))
+
+
+def scaled_columns(block: BlockBuilder) -> None:
+    """(X Y) / sqrt of the sums of the columns of Y squared."""
+    x, y = block.load(0), block.load(1, fmap=1)
+    norms = block.apply("sqrt", block.apply("sum", block.apply("square", y), axis=-2))
+    block.save(block.accumulate((x @ y) / norms, "sum_dim"))
+
+
+def test_costly_numbers_of_columns_are_stored_once_an_iteration() -> None:
+    (stored,) = kinds(lowered(block_graph(scaled_columns, (16, 8), (8, 64), loop=4)), Stored)
+    assert isinstance(stored, Stored)
+    assert isinstance(stored.operand, Mapped)
+    assert (stored.operand.op, stored.shape) == ("sqrt", (1, 16))
+
+
+def test_without_a_loop_they_are_computed_where_they_are_read() -> None:
+    assert not kinds(lowered(block_graph(scaled_columns, (16, 8), (8, 64))), Stored)

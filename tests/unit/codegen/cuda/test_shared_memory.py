@@ -79,3 +79,28 @@ def test_too_much_names_the_tiles_and_the_cure() -> None:
     assert "smaller tiles" in caught.value.cure
     with pytest.raises(EmitError, match="4,096 B are allowed"):
         planned(GRAPHS["looped"], schedule=Schedule(shared_limit=4096, stages=4))
+
+
+def rows_by_columns(block: BlockBuilder) -> None:
+    """X Y, the columns of Y over the grid."""
+    x, y = block.load(0, fmap=1), block.load(1, imap=(1,), fmap=0)
+    block.save(block.accumulate(x @ y), omap=(1,))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "stages"),
+    [
+        (132, 5),  # 16 KB of Y a tile: 62 KB on their way are four tiles, and one is in use
+        (264, 3),  # two blocks share a multiprocessor
+        (33, 9),  # the few there are take more each
+    ],
+)
+def test_stages_keep_enough_bytes_on_their_way(blocks: int, stages: int) -> None:
+    graph = block_graph(rows_by_columns, (16, 8192), (8192, 32 * blocks), grid=(blocks,), loop=32)
+    assert planned(graph).stages == stages
+
+
+def test_tiles_that_all_blocks_read_do_not_count() -> None:
+    narrow = block_graph(rows_by_columns, (16, 8192), (8192, 32 * 132), grid=(132,), loop=32)
+    tall = block_graph(rows_by_columns, (48, 8192), (8192, 32 * 132), grid=(132,), loop=32)
+    assert planned(narrow).stages == planned(tall).stages
