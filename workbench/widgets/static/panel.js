@@ -1,0 +1,292 @@
+// Draws what a widget's Python side says: controls, panels of HTML, a status line. It lays out and passes on what the
+// reader does; it computes nothing else. All state is in the model's traits.
+
+const THROTTLE_MS = 60;
+
+function render({ model, el }) {
+  const root = document.createElement("div");
+  root.className = "wb-root";
+  root.tabIndex = 0;
+  root.dataset.lmSuppressShortcuts = "true"; // the notebook's own shortcuts stay out while the widget has the focus
+  root.setAttribute("role", "group");
+  root.setAttribute("aria-label", model.get("title"));
+  const head = add(root, "div", "wb-head");
+  const heading = add(head, "span", "wb-title");
+  const status = add(head, "span", "wb-status");
+  status.setAttribute("role", "status");
+  const bar = add(root, "div", "wb-bar");
+  const body = add(root, "div", "wb-body");
+  const notice = add(root, "div", "wb-notice");
+  const help = add(root, "details", "wb-keys");
+  el.appendChild(root);
+
+  const cleanups = [];
+  const listen = (name, handler) => {
+    model.on(`change:${name}`, handler);
+    cleanups.push(() => model.off(`change:${name}`, handler));
+  };
+  let sent = 0;
+  const act = (what, value = null) => {
+    model.set("command", { do: what, value, n: ++sent + Date.now() });
+    model.save_changes();
+  };
+  const put = (trait, value) => {
+    model.set(trait, value);
+    model.save_changes();
+  };
+  let pending = {};
+  let timer = null;
+  const putSoon = (trait, value) => {
+    pending[trait] = value;
+    if (timer !== null) return;
+    timer = setTimeout(() => {
+      timer = null;
+      for (const [name, wanted] of Object.entries(pending)) model.set(name, wanted);
+      pending = {};
+      model.save_changes();
+    }, THROTTLE_MS);
+  };
+
+  // ------------------------------------------------------------------------------------------------------- controls
+  const controls = new Map();
+  let drawn = "";
+  const drawControls = () => {
+    const specs = model.get("controls");
+    const signature = JSON.stringify(specs.map((spec) => [spec.id, spec.kind]));
+    if (signature !== drawn) {
+      drawn = signature;
+      bar.replaceChildren();
+      controls.clear();
+      for (const spec of specs) controls.set(spec.id, makeControl(spec));
+    }
+    for (const spec of specs) controls.get(spec.id)(spec);
+  };
+  const makeControl = (first) => {
+    if (first.kind === "break") {
+      add(bar, "span", "wb-break");
+      return () => {};
+    }
+    if (first.kind === "button") {
+      const button = add(bar, "button", "wb-button");
+      button.type = "button";
+      let spec = first;
+      button.addEventListener("click", () => act(spec.do, spec.value ?? null));
+      return (now) => {
+        spec = now;
+        button.textContent = now.label;
+        button.title = now.hint || "";
+        button.disabled = Boolean(now.disabled);
+        button.dataset.do = now.do;
+        button.classList.toggle("wb-primary", Boolean(now.primary));
+        if ("pressed" in now) button.setAttribute("aria-pressed", String(Boolean(now.pressed)));
+      };
+    }
+    const label = add(bar, "label", `wb-field wb-${first.kind}`);
+    const name = add(label, "span", "wb-label");
+    const tags = { select: "select", area: "textarea" };
+    const input = add(label, tags[first.kind] || "input", "");
+    const types = { range: "range", check: "checkbox", number: "number", text: "text" };
+    if (types[first.kind]) input.type = types[first.kind];
+    const shown = first.kind === "range" ? add(label, "output", "wb-value") : null;
+    let spec = first;
+    const read = () => {
+      if (spec.kind === "check") return input.checked;
+      if (spec.kind === "range" || spec.kind === "number") return Number(input.value);
+      return input.value;
+    };
+    input.addEventListener(spec.kind === "range" ? "input" : "change", () => {
+      if (shown) shown.textContent = input.value;
+      spec.kind === "range" ? putSoon(spec.trait, read()) : put(spec.trait, read());
+    });
+    return (now) => {
+      spec = now;
+      name.textContent = now.label;
+      label.title = now.hint || "";
+      input.disabled = Boolean(now.disabled);
+      input.dataset.trait = now.trait;
+      if (now.kind === "range" || now.kind === "number") {
+        input.min = now.min;
+        input.max = now.max;
+        input.step = now.step ?? 1;
+      }
+      if (now.kind === "select") {
+        const text = JSON.stringify(now.options);
+        if (input.dataset.options !== text) {
+          input.dataset.options = text;
+          input.replaceChildren(
+            ...now.options.map(([value, words]) => {
+              const option = document.createElement("option");
+              option.value = value;
+              option.textContent = words;
+              return option;
+            })
+          );
+        }
+      }
+      const value = model.get(now.trait);
+      if (now.kind === "check") input.checked = Boolean(value);
+      else if (now.trait in pending) return;
+      else if (document.activeElement !== input || now.kind !== "text") input.value = value;
+      if (shown) shown.textContent = now.shown ?? input.value;
+    };
+  };
+
+  // --------------------------------------------------------------------------------------------------------- panels
+  const panes = new Map();
+  const drawLayout = () => {
+    body.replaceChildren();
+    panes.clear();
+    for (const row of model.get("rows")) {
+      const line = add(body, "div", "wb-row");
+      for (const pane of row) {
+        const section = add(line, "section", "wb-pane");
+        section.style.flexGrow = pane.grow ?? 1;
+        section.style.flexBasis = `${pane.basis ?? 260}px`;
+        section.dataset.pane = pane.id;
+        if (pane.title) add(section, "h4", "wb-pane-title").textContent = pane.title;
+        const content = add(section, "div", "wb-content");
+        if (pane.height) content.style.maxHeight = `${pane.height}px`;
+        panes.set(pane.id, { content, html: null, section });
+      }
+    }
+    drawPanels();
+  };
+  const drawPanels = () => {
+    const panels = model.get("panels");
+    for (const [id, pane] of panes) {
+      const html = panels[id] ?? "";
+      pane.section.hidden = html === "";
+      if (html === pane.html) continue;
+      pane.html = html;
+      const [top, left] = [pane.content.scrollTop, pane.content.scrollLeft];
+      pane.content.innerHTML = html;
+      pane.content.scrollTop = top;
+      pane.content.scrollLeft = left;
+      const wanted = pane.content.querySelector("[data-into-view]");
+      if (wanted) {
+        const [box, here] = [pane.content.getBoundingClientRect(), wanted.getBoundingClientRect()];
+        if (here.top < box.top || here.bottom > box.bottom)
+          pane.content.scrollTop += here.top - box.top - box.height / 3;
+      }
+    }
+    mark();
+  };
+  const mark = () => {
+    const chosen = model.get("selected");
+    for (const item of body.querySelectorAll("[data-link]")) {
+      const links = item.dataset.link.split(" ");
+      item.classList.toggle("wb-selected", chosen !== "" && links.includes(chosen));
+    }
+  };
+  const hover = (event) => {
+    const target = event.target.closest?.("[data-link]");
+    const links = target ? target.dataset.link.split(" ") : [];
+    for (const item of body.querySelectorAll("[data-link]")) {
+      const others = item.dataset.link.split(" ");
+      item.classList.toggle("wb-hot", links.some((link) => others.includes(link)));
+    }
+  };
+  body.addEventListener("mouseover", hover);
+  body.addEventListener("mouseleave", hover);
+  const follow = (target) => {
+    if (target.dataset.do) act(target.dataset.do, JSON.parse(target.dataset.value ?? "null"));
+    else if (target.dataset.set) put(target.dataset.set, JSON.parse(target.dataset.value));
+    else if (target.dataset.link) put("selected", target.dataset.link.split(" ")[0]);
+  };
+  body.addEventListener("click", (event) => {
+    const target = event.target.closest?.("[data-do],[data-set],[data-link]");
+    if (target) follow(target);
+  });
+
+  // ----------------------------------------------------------------------------------------------------------- keys
+  root.addEventListener("keydown", (event) => {
+    const tag = event.target.tagName;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (tag === "TEXTAREA" || tag === "SELECT" || (tag === "INPUT" && event.key !== "Escape")) return;
+    if (event.key === "Enter" || event.key === " ") {
+      if (tag === "BUTTON" || tag === "SUMMARY") return;
+      const target = event.target.closest?.("[data-do],[data-set],[data-link]");
+      if (target && event.target !== root) {
+        follow(target);
+        event.preventDefault();
+        return;
+      }
+    }
+    const wanted = model.get("shortcuts")[event.key];
+    if (!wanted) return;
+    act(wanted[0], wanted[1] ?? null);
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  const drawKeys = () => {
+    help.replaceChildren();
+    const keys = Object.entries(model.get("shortcuts"));
+    help.hidden = keys.length === 0;
+    add(help, "summary", "").textContent = "keys";
+    for (const [key, wanted] of keys) {
+      const line = add(help, "span", "wb-key");
+      add(line, "kbd", "").textContent = key === " " ? "space" : key.replace("Arrow", "");
+      line.append(` ${wanted[2] ?? wanted[0]}`);
+    }
+  };
+
+  // ---------------------------------------------------------------------------------------------------------- theme
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const drawTheme = () => {
+    const wanted = model.get("theme");
+    const jupyter = document.body.dataset.jpThemeLight;
+    const isDark = jupyter === undefined ? dark.matches : jupyter === "false";
+    root.dataset.theme = wanted !== "auto" ? wanted : isDark ? "dark" : "light";
+  };
+  const watcher = new MutationObserver(drawTheme);
+  watcher.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+  dark.addEventListener("change", drawTheme);
+  cleanups.push(() => watcher.disconnect(), () => dark.removeEventListener("change", drawTheme));
+
+  // The static twin stands below the widget for readers without a kernel; beside the live widget it is not wanted.
+  const hideTwin = () => {
+    for (const twin of document.querySelectorAll(`[data-twin="${model.get("twin")}"]`)) {
+      const output = twin.closest(".jp-OutputArea-child") ?? twin;
+      output.style.display = "none";
+    }
+  };
+  const arrivals = new MutationObserver(hideTwin);
+  arrivals.observe(document.body, { childList: true, subtree: true });
+  const settled = setTimeout(() => arrivals.disconnect(), 10000);
+  cleanups.push(() => arrivals.disconnect(), () => clearTimeout(settled));
+
+  const drawTexts = () => {
+    heading.textContent = model.get("title");
+    status.textContent = model.get("status");
+    notice.textContent = model.get("notice");
+    notice.hidden = model.get("notice") === "";
+  };
+  listen("controls", drawControls);
+  const traits = new Set(model.get("controls").map((spec) => spec.trait).filter(Boolean));
+  for (const trait of traits) listen(trait, drawControls);
+  listen("rows", drawLayout);
+  listen("panels", drawPanels);
+  listen("selected", mark);
+  listen("shortcuts", drawKeys);
+  listen("theme", drawTheme);
+  for (const trait of ["title", "status", "notice"]) listen(trait, drawTexts);
+  drawTheme();
+  drawTexts();
+  drawControls();
+  drawLayout();
+  drawKeys();
+  hideTwin();
+  return () => {
+    if (timer !== null) clearTimeout(timer);
+    for (const clean of cleanups) clean();
+  };
+}
+
+function add(parent, tag, name) {
+  const child = document.createElement(tag);
+  if (name) child.className = name;
+  parent.appendChild(child);
+  return child;
+}
+
+export default { render };
