@@ -122,14 +122,14 @@ def test_products_of_mixed_strides_are_our_own() -> None:
     assert step.kernel.inputs[0].tensor.strides == (40, 2)
 
 
-def of_split(**sizes: int) -> EmittedProgram:
+def of_split() -> EmittedProgram:
     """Attention with keys split over blocks, then the kernel that combines them."""
-    graph = next(g for g in programs.known_good("gqa", heads=2, rows=16, head_dim=64, **sizes) if len(g.nodes) == 2)
+    graph = next(g for g in programs.known_good("gqa", heads=2, rows=16, head_dim=64, context=512) if len(g.nodes) == 2)
     return emit_program(graph)
 
 
 def test_a_second_kernel_starts_while_the_first_runs() -> None:
-    first, second = of_split(context=512).kernels
+    first, second = of_split().kernels
     assert (first.schedule.programmatic, first.schedule.releases) == (False, "start")
     assert (second.schedule.programmatic, second.schedule.releases) == (True, "")
     assert second.body.index("grid_dependency_wait();") < second.body.index("split_products_2_global")
@@ -145,6 +145,6 @@ def test_a_kernel_with_a_loop_starts_only_as_others_end() -> None:
 
 
 def test_intermediates_do_not_decide_on_fast_instructions() -> None:
-    assert all(kernel.schedule.fast_math for kernel in of_split(context=512).kernels)
+    assert all(kernel.schedule.fast_math for kernel in of_split().kernels)
     wide = programs.known_good("gqa", "standard", "float32", heads=2, rows=16, head_dim=64, context=512)[0]
     assert not any(kernel.schedule.fast_math for kernel in emit_program(wide).kernels)
