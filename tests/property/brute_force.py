@@ -171,25 +171,24 @@ class Oracle:
 
     def _compute(self, op: str, values: list[Array], folded: Iterable[str]) -> Array:
         at = [self.axes.index(part) for part in sorted(folded)]
-        x = values[0]
+        x, y = values[0], values[-1]
         with np.errstate(all="ignore"):
             match op:
                 case "add":
-                    return x + values[1]
-                case "mul":
-                    return x * values[1]
-                case "square":
-                    return x * x
+                    result: Array = x + y
+                case "mul" | "square":
+                    result = x * y
                 case "div":
-                    y = values[1]
-                    return x * np.stack([1 / y[0], y[2] ** self.powers[0], y[1] ** self.powers[1]])
+                    result = x * np.stack([1 / y[0], y[2] ** self.powers[0], y[1] ** self.powers[1]])
                 case "sqrt":
-                    return np.stack([np.sqrt(x[0]), x[2] ** self.powers[2], x[1] ** self.powers[3]])
+                    result = np.stack([np.sqrt(x[0]), x[2] ** self.powers[2], x[1] ** self.powers[3]])
                 case "exp":
-                    return np.stack([np.exp(x[0]), *(np.exp(row[0] * x[1] + row[1] * x[2]) for row in self.linear)])
-            summed = (x * values[1] if op == "matmul" else x).sum(axis=tuple(1 + axis for axis in at), keepdims=True)
-            weight: Array = np.prod(self.weights[:, at], axis=1)  # a sum may be weighted: no axiom knows by what
-            return summed * weight.reshape(3, 1, 1, 1, 1, 1)
+                    result = np.stack([np.exp(x[0]), *(np.exp(row[0] * x[1] + row[1] * x[2]) for row in self.linear)])
+                case _:  # a sum may be weighted: no axiom knows by what
+                    weight = np.prod(self.weights[:, at], axis=1).reshape(3, 1, 1, 1, 1, 1)
+                    summand: Array = x * y if op == "matmul" else x
+                    result = summand.sum(axis=tuple(1 + axis for axis in at), keepdims=True) * weight
+        return result
 
     def _made(self, op: str, operands: tuple[Term, ...], folded: frozenset[str], stage: str) -> Term:
         numbers = [term.number for term in operands]

@@ -37,7 +37,8 @@ def test_stopped_cell_is_a_bound_and_larger_ones_are_not_begun() -> None:
 
 
 def test_file_is_continued_row_by_row(tmp_path: Path) -> None:
-    file, told = tmp_path / "rows.json", []
+    file = tmp_path / "rows.json"
+    told: list[str] = []
     first = ablate(distributed(), operators=(1, 2), seconds=10.0, columns=("all", "axes"), file=file)
     again = ablate(
         distributed(), operators=(1, 2, 3), seconds=10.0, columns=("all", "axes"), file=file, tell=told.append
