@@ -146,7 +146,8 @@ class Rewriter:
     # --------------------------------------------------------------------------------------------------- faithful copies
     def plain_operator(self, builder: LevelBuilder, node: OpNode, operands: list[Value], path: Path) -> list[Value]:
         """Add an operator as it is."""
-        name = self.names(node.results[0].name)
+        first = node.results[0].name
+        name = first if len(node.results) == 1 else self.names(first)
         made = builder.apply_all(node.op, *operands, name=name, **self.attributes(node, path))
         return restate(builder, made, node.results)
 
@@ -254,6 +255,8 @@ def restate(
             return list(builder.restate(*tensors))
         case BlockBuilder():
             found = [t for t in builder.nodes[-1].results if isinstance(t, SharedTensor)]
+            if all(t.name == o.name and t.dtype is o.dtype for t, o in zip(found, originals, strict=True)):
+                return list(made)
             tiles = [replace(t, name=o.name, dtype=o.dtype) for t, o in zip(found, originals, strict=True)]
             return list(builder.restate(*tiles))
         case ThreadBuilder():
