@@ -22,12 +22,16 @@ REPORT = "report.html"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     space = Space()
-    parser.add_argument("program", metavar="PROGRAM", help="a program's name, a file with a graph, or module.py:function")
-    parser.add_argument("--device", default="h200", metavar="NAME", help="whose kernels: h200 (default), h100, a100-80, ...")
+    parser.add_argument(
+        "program", metavar="PROGRAM", help="a program's name, a file with a graph, or module.py:function"
+    )
+    parser.add_argument(
+        "--device", default="h200", metavar="NAME", help="whose kernels: h200 (default), h100, a100-80, ..."
+    )
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="begin no new work after this time")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where to leave the run (default: the user's cache)")
     parser.add_argument("--fresh", action="store_true", help="ignore what an earlier run left")
-    parser.add_argument("--keep", type=int, default=KEEP, metavar="N", help=f"candidates to certify (default {KEEP})")
+    parser.add_argument("--keep", type=int, metavar="N", help=f"candidates to certify (default {KEEP}; measured: more)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random tests (default 0)")
     parser.add_argument(
         "--max-block-ops", type=int, default=space.max_block_ops, metavar="N",

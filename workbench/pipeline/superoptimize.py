@@ -17,6 +17,7 @@ from workbench.cost.estimate import estimate
 from workbench.cost.hardware import hardware
 from workbench.cost.lower_bound import lower_bound
 from workbench.cost.presets import preset as cost_preset
+from workbench.device.architecture import architecture
 from workbench.errors import LaunchError, UsageError
 from workbench.pipeline.candidate import Candidate, Measured, Refusal, choice_from_json
 from workbench.pipeline.progress import Progress, ProgressLine, Stage, default_progress, silent
@@ -32,11 +33,14 @@ from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 from workbench.ugraph.lax import LaxPart, join_parts
 from workbench.verify.verdict import Verdict, verdict_from_json
 
-KEEP = 8
-"""Candidates that are certified and written without a GPU."""
+KEEP, KEEP_MEASURED = 8, 24
+"""Candidates that are certified and written, where the cost model decides and where a GPU does."""
 
-PER_STRUCTURE = 3
-"""Schedules of one structure that may become candidates."""
+PER_STRUCTURE, PER_STRUCTURE_MEASURED = 3, 8
+"""Schedules of one structure that may become candidates, likewise."""
+
+MEASURED_PER_S = 1.0
+"""Candidates that are measured for every second of a budget beyond the first ten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +49,19 @@ class Options:
 
     Attributes: space: which µGraphs are looked for (None: the default space, or a narrower one where that alone takes
     long); error: wanted bound of each certificate; seed: of every random choice;
-    keep: candidates that are certified; preset: of the cost model.
+    keep: candidates that are certified (None: 8, or 24 and more with a larger budget where a GPU measures them); preset:
+    of the cost model (None: the one fitted to measurements where the device's generation was measured).
     """
 
     space: Space | None = None
     error: float = 1e-9
     seed: int = 0
-    keep: int = KEEP
-    preset: str = "analytic"
+    keep: int | None = None
+    preset: str | None = None
 
     def __post_init__(self) -> None:
         """Raises: UsageError for a count or an error that makes no sense."""
-        if self.keep < 1:
+        if self.keep is not None and self.keep < 1:
             raise UsageError(f"keep {self.keep}: at least 1 candidate is kept")
         if not 0 < self.error < 1:
             raise UsageError(f"error {self.error} must lie between 0 and 1, both excluded")
@@ -124,12 +129,15 @@ class _Run:
     ) -> None:
         self.start = time.perf_counter()
         self.program, self.options, self.budget = program, options, budget
-        self.target = Target(device, hardware(device), cost_preset(options.preset))
+        self.target = Target(device, hardware(device), cost_preset(options.preset or _preset(device)))
         self.progress = progress
         if measure and not device_is_here(device):
             raise LaunchError(f"there is no {device} here to measure on; leave measure away, or give measure=False")
         self.measures = device_is_here(device) if measure is None else measure
-        request = Request(program, device, {**options.to_json(), "measured": self.measures})
+        more = max(0.0, (budget or 0.0) - 10.0) * MEASURED_PER_S
+        self.keep = options.keep or (KEEP_MEASURED + int(more) if self.measures else KEEP)
+        self.per_structure = PER_STRUCTURE_MEASURED if self.measures else PER_STRUCTURE
+        request = Request(program, device, {**options.to_json(), "measured": self.measures, "kept": self.keep})
         self.folder = RunFolder(Path(out), request) if out is not None else RunFolder.default(request)
         self.fresh = fresh
         self.refused: list[Refusal] = []
@@ -154,7 +162,7 @@ class _Run:
                     self.refused.append(offer)
                 else:
                     candidates.append(offer)
-                    self.progress(Stage("certify", len(candidates), self.options.keep, f"{offer.cost_us:.2f} us"))
+                    self.progress(Stage("certify", len(candidates), self.keep, f"{offer.cost_us:.2f} us"))
                 if self._is_over():
                     break
             if self.measures and candidates and not self._is_over():
@@ -191,7 +199,7 @@ class _Run:
             scheduled += self._scheduled(whole)
         ranked = sorted([*scheduled, as_written(self.program, self.target)], key=lambda one: one.cost_us)
         yield from accept(
-            self.program, ranked, self.target, keep=self.options.keep, error=self.options.error, seed=self.options.seed
+            self.program, ranked, self.target, keep=self.keep, error=self.options.error, seed=self.options.seed
         )
 
     def _scheduled(self, found: PartFound) -> list[Proposal]:
@@ -199,7 +207,7 @@ class _Run:
         scheduled, refused = schedule_all(
             found.structures,
             self.target,
-            per_structure=PER_STRUCTURE,
+            per_structure=self.per_structure,
             tell=lambda number: self.progress(Stage("schedule", number, total)),
         )
         self.refused += refused
@@ -291,6 +299,11 @@ class _Run:
             origin=cast(str, values["origin"]),
             measured=None if measured is None else Measured(**measured),  # type: ignore[arg-type]
         )
+
+
+def _preset(device: str) -> str:
+    """Return the preset for a device: the fitted one was fitted to Hopper's times."""
+    return "calibrated" if architecture(device).name.startswith("sm_90") else "analytic"
 
 
 def _same(scheduled: Scheduled) -> Scheduled:

@@ -28,6 +28,9 @@ from workbench.verify.compare import verify
 from workbench.verify.elements import have_equal_forms
 from workbench.verify.verdict import Verdict
 
+PER_TILING = 2
+"""Schedules of one structure that differ in threads and stages only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
@@ -62,7 +65,7 @@ def schedule_structure(structure: Structure, target: Target, *, per_structure: i
     Raises: NotApplicableError where no schedule is legal; MissingRuleError for an operator without a cost rule.
     """
     space = ScheduleSpace(structure.graph, hardware=target.hardware, preset=target.preset)
-    rows = space.best(per_structure)
+    rows = space.best(per_structure, per_tiling=PER_TILING)
     if not rows:
         why = "; ".join(f"{reason} ({count:,})" for reason, count in space.refused.items())
         raise NotApplicableError(f"no schedule is legal on {target.device}: {why or 'its space is empty'}")
