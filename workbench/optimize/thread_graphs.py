@@ -15,6 +15,7 @@ from workbench.ops.spec import OpKind
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import BlockNode, GraphDefinedNode, OpNode, ThreadNode
+from workbench.ugraph.rewrite import FreshNames
 from workbench.ugraph.thread_graph import ThreadGraph
 
 _FUSED = (OpKind.ELEMENTWISE, OpKind.CONSTANT)
@@ -32,7 +33,8 @@ def build_thread_graphs(graph: KernelGraph) -> Fused:
     """Return a µGraph whose block graphs hold their elementwise chains as thread graphs.
 
     A chain is a tree: each value but the root's has one consumer, in the chain, at the same place (in the loop, after
-    it, or loop-invariant). A matmul whose only consumer is in a chain becomes its leaf. Chains of one operator stay.
+    it, or loop-invariant). A matmul whose only consumer is in a chain becomes its leaf. Chains of one operator stay. A number
+    that several read is copied into each chain.
 
     `c = exp(s)` and `d = mul(c, w)` with no other reader of c become one node `d = thread(s, w) { exp, mul }`.
     """
@@ -66,11 +68,12 @@ def fuse_block(block: BlockGraph) -> tuple[BlockGraph, tuple[str, ...]]:
         if number in groups:
             fused = _thread_node(block, [block.nodes[member] for member in groups[number]])
             nodes.append(fused)
-            names = ", ".join(inner.op for inner in fused.graph.nodes)
+            names = ", ".join(inner.op for inner in fused.graph.nodes if inner.spec.kind is not OpKind.CONSTANT)
             changes.append(f"{fused.results[0].name} stays in registers: {names}")
         elif number not in members:
             nodes.append(node)
-    return replace(block, nodes=tuple(nodes)), tuple(changes)
+    unread = frozenset(block.tiles) - {name for node in block.nodes for name in node.operands}
+    return replace(block, nodes=_without_unread_constants(nodes, unread)), tuple(changes)
 
 
 def _roots(block: BlockGraph) -> dict[int, int]:
@@ -108,13 +111,43 @@ def _place(block: BlockGraph, number: int) -> object:
 
 def _thread_node(block: BlockGraph, chain: Sequence[BlockNode]) -> ThreadNode:
     inside = {tensor.name for node in chain for tensor in node.results}
+    numbers = _constants(block)
     operands = list(dict.fromkeys(name for node in chain for name in node.operands if name not in inside))
+    operands = [name for name in operands if name not in numbers]
     inputs = tuple(RegisterTensor(name, block.tiles[name].shape, block.tiles[name].dtype) for name in operands)
-    inner = []
+    fresh = FreshNames([*inside, *operands])
+    inner: list[OpNode] = []
     for node in chain:
         assert isinstance(node, OpNode)
+        read = []
+        for name in node.operands:
+            if name in numbers and name not in inside:  # a tree shares nothing: each reader has a number of its own
+                made = RegisterTensor(fresh(name), (), DType.FLOAT32)
+                inner.append(replace(numbers[name], results=(made,)))
+                name = made.name
+            read.append(name)
         (result,) = node.results
-        inner.append(replace(node, results=(RegisterTensor(result.name, result.shape, DType.FLOAT32),)))
+        register = RegisterTensor(result.name, result.shape, DType.FLOAT32)
+        inner.append(replace(node, operands=tuple(read), results=(register,)))
     (root,) = chain[-1].results
     assert isinstance(root, SharedTensor)
     return ThreadNode(ThreadGraph(inputs, tuple(inner), root.name), tuple(operands), (root,))
+
+
+def _constants(block: BlockGraph) -> dict[str, OpNode]:
+    """Return the nodes that make a number, by their tile."""
+    return {
+        node.results[0].name: node
+        for node in block.nodes
+        if isinstance(node, OpNode) and node.spec.kind is OpKind.CONSTANT and node.results[0].shape == ()
+    }
+
+
+def _without_unread_constants(nodes: Sequence[BlockNode], unread_before: frozenset[str]) -> tuple[BlockNode, ...]:
+    """Return nodes without the numbers that only chains read, which have their own now."""
+    read = {name for node in nodes for name in node.operands} | unread_before
+    return tuple(
+        node
+        for node in nodes
+        if not (isinstance(node, OpNode) and node.spec.kind is OpKind.CONSTANT and node.results[0].name not in read)
+    )

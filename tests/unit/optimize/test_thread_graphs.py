@@ -12,7 +12,7 @@ from workbench.ugraph import value as op
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.expand import expand_accumulators, inline_thread_graphs
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.nodes import ThreadNode
+from workbench.ugraph.nodes import OpNode, ThreadNode
 
 
 def threads(graph: KernelGraph) -> list[list[str]]:
@@ -74,6 +74,25 @@ def test_loop_invariant_and_looped_values_are_not_mixed() -> None:
     b.save(b.accumulate(b.load(X, fmap=1) * op.exp(b.load(G))))
     k.output(*b.finish())
     assert threads(build_thread_graphs(k.build()).graph) == []
+
+
+def test_a_number_with_several_readers_is_copied_into_each_chain() -> None:
+    k = KernelBuilder()
+    X, Y = k.input("X", (4, 8)), k.input("Y", (4, 8))
+    b = k.block(X, Y)
+    x, y = b.load(X), b.load(Y)
+    b.save((op.exp(x) + 1) / (op.exp(y) * 2 + 1))  # 1 is one constant of the block, read twice
+    b.save(op.sum(op.square(y) + 1))
+    k.output(*b.finish())
+    graph = k.build()
+    fused = build_thread_graphs(graph).graph
+    first, second = threads(fused)
+    assert first.count("constant") == 2
+    assert second == ["square", "constant", "add"]
+    (launch,) = fused.graph_defined
+    kinds = [node.op for node in launch.block.nodes if isinstance(node, OpNode)]
+    assert kinds == ["sum"]  # no constant is left behind
+    same(graph, fused)
 
 
 @pytest.mark.parametrize(
