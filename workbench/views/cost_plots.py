@@ -24,6 +24,16 @@ class HeatMapData(Protocol):
     """Costs over two parameters of a schedule; `cost_us[y, x]`, NaN where no legal schedule has the two values."""
 
     @property
+    def x(self) -> str:
+        """Name of the parameter along x."""
+        ...
+
+    @property
+    def y(self) -> str:
+        """Name of the parameter along y."""
+        ...
+
+    @property
     def x_values(self) -> Sequence[object]:
         """Values of the parameter along x."""
         ...
@@ -39,17 +49,15 @@ class HeatMapData(Protocol):
         ...
 
 
-def plot_heatmap(
-    data: HeatMapData, x: str = "x", y: str = "y", ax: Axes | None = None, *, theme: str = "light"
-) -> Axes:
+def plot_heatmap(data: HeatMapData, ax: Axes | None = None, *, theme: str = "light") -> Axes:
     """Return axes with a cell per pair of values, its cost written in it where there is room; the least is framed.
 
-    x, y: the names of the parameters. Raises: UsageError when nothing fits at all.
+    Raises: UsageError when nothing fits at all.
     """
     cost = np.asarray(data.cost_us, dtype=np.float64)
     rows, columns = cost.shape
     if not np.isfinite(cost).any():
-        raise UsageError(f"no schedule fits at any pair of {x} and {y}; nothing to draw")
+        raise UsageError(f"no schedule fits at any pair of {data.x} and {data.y}; nothing to draw")
     ax, style = start_axes(ax, theme, (max(4.5, 0.62 * columns + 2.2), max(3.2, 0.42 * rows + 1.4)))
     ax.grid(visible=False)
     from matplotlib import colormaps
@@ -81,9 +89,10 @@ def plot_heatmap(
     )
     ax.set_xticks(range(columns), [str(value) for value in data.x_values])
     ax.set_yticks(range(rows), [str(value) for value in data.y_values])
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
-    ax.set_title(f"least {least:.2f} us (framed); hatched: nothing fits", fontsize=10, loc="left", color=style.ink)
+    ax.set_xlabel(data.x)
+    ax.set_ylabel(data.y)
+    note = "" if np.isfinite(cost).all() else "; hatched: nothing fits"
+    ax.set_title(f"least {least:.2f} us (framed){note}", fontsize=10, loc="left", color=style.ink)
     figure = ax.get_figure()
     assert figure is not None
     bar = figure.colorbar(image, ax=ax, pad=0.02)

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Costs:
+    x: str
+    y: str
     x_values: list[object]
     y_values: list[object]
     cost_us: Any
 
 
-HEAT = Costs([1, 2, 4], [64, 128], np.asarray([[3.0, 2.0, np.nan], [9.0, 150.0, np.nan]]))
+HEAT = Costs("cluster", "threads", [1, 2, 4], [64, 128], np.asarray([[3.0, 2.0, np.nan], [9.0, 150.0, np.nan]]))
 PREDICTIONS = [Prediction(10.0, 11.0, "gqa"), Prediction(20.0, 19.0, "gqa"), Prediction(5.0, 6.0, "lora")]
 FOUND = [
     FoundCandidate(1, 9.0),
@@ -60,7 +62,7 @@ PLOTS: dict[str, Callable[..., Axes]] = {
     "speedups": lambda **options: plot_speedups(made_rows(broken=3), **options),
     "floor": lambda **options: plot_floor_fraction(made_rows(broken=3), **options),
     "roofline": lambda **options: plot_roofline(points(), hardware("h200"), **options),
-    "heat map": lambda **options: plot_heatmap(HEAT, "cluster", "threads", **options),
+    "heat map": lambda **options: plot_heatmap(HEAT, **options),
     "predictions": lambda **options: plot_predictions(PREDICTIONS, **options),
     "search": lambda **options: plot_search(FOUND, floor_us=2.0, **options),
 }
@@ -144,14 +146,14 @@ def test_the_roofline_tells_measured_from_modelled() -> None:
 
 
 def test_the_heat_map_frames_the_least_and_hatches_what_does_not_fit() -> None:
-    ax = plot_heatmap(HEAT, "cluster", "threads")
+    ax = plot_heatmap(HEAT)
     hatched = [patch for patch in ax.patches if patch.get_hatch() == "xxx"]
     assert sorted((patch.get_x(), patch.get_y()) for patch in hatched) == [(1.5, -0.5), (1.5, 0.5)]  # type: ignore[attr-defined]
     (frame,) = (patch for patch in ax.patches if not patch.get_hatch())
     assert (frame.get_x(), frame.get_y()) == (0.5, -0.5)  # type: ignore[attr-defined]
     assert {"3.0", "2.0", "9.0", "150"} <= set(texts(ax))
     with pytest.raises(UsageError, match="no schedule fits"):
-        plot_heatmap(Costs([1], [1], np.asarray([[np.nan]])))
+        plot_heatmap(Costs("a", "b", [1], [1], np.asarray([[np.nan]])))
 
 
 def test_predictions_tell_rank_correlation_and_error() -> None:
