@@ -17,13 +17,27 @@ if TYPE_CHECKING:
     from workbench import programs as programs
     from workbench import records as records
     from workbench import views as views
+    from workbench.codegen.cuda.host_program import run_program_on_host as run_program_on_host
+    from workbench.codegen.cuda.kernel_level import emit_program as emit_program
+    from workbench.commands.open_device import open_device as open_device
     from workbench.core.dtypes import DType as DType
     from workbench.core.tensors import DeviceTensor as DeviceTensor
     from workbench.core.tensors import RegisterTensor as RegisterTensor
     from workbench.core.tensors import SharedTensor as SharedTensor
+    from workbench.cost import course as course
+    from workbench.cost import presets as _presets
+    from workbench.cost.estimate import estimate as estimate
+    from workbench.cost.hardware import hardware as hardware
+    from workbench.cost.launch import LaunchChoice as LaunchChoice
+    from workbench.cost.lower_bound import lower_bound as lower_bound
+    from workbench.cost.schedules import ScheduleSpace as ScheduleSpace
     from workbench.device.executable import compile as compile
     from workbench.errors import WorkbenchError as WorkbenchError
     from workbench.interpret import evaluate as evaluate
+    from workbench.optimize.ablation import ablation as ablation
+    from workbench.optimize.memory import Lifetime as Lifetime
+    from workbench.optimize.memory import plan_memory as plan_memory
+    from workbench.optimize.optimizer import optimize as optimize
     from workbench.pipeline.superoptimize import superoptimize as superoptimize
     from workbench.search.near_misses import near_misses as near_misses
     from workbench.search.replay import replay as replay
@@ -81,6 +95,9 @@ if TYPE_CHECKING:
     from workbench.ugraph.value import tanh as tanh
     from workbench.ugraph.value import transpose as transpose
     from workbench.verify.stability import stability as stability
+    from workbench.views.exercise import check_answer as check_answer
+
+    cost_preset = _presets.preset
 
 __version__ = "0.1.0"
 
@@ -99,21 +116,35 @@ _PLACES = {
     "DeviceTensor": "workbench.core.tensors",
     "KernelBuilder": "workbench.ugraph.builder",
     "KernelGraph": "workbench.ugraph.kernel_graph",
+    "LaunchChoice": "workbench.cost.launch",
+    "Lifetime": "workbench.optimize.memory",
     "RegisterTensor": "workbench.core.tensors",
+    "ScheduleSpace": "workbench.cost.schedules",
     "SharedTensor": "workbench.core.tensors",
     "Space": "workbench.search.space",
     "ThreadBuilder": "workbench.ugraph.builder",
     "ThreadGraph": "workbench.ugraph.thread_graph",
     "WorkbenchError": "workbench.errors",
+    "ablation": "workbench.optimize.ablation",
+    "check_answer": "workbench.views.exercise",
     "compile": "workbench.device.executable",
+    "cost_preset": "workbench.cost.presets:preset",
     "dumps": "workbench.ugraph.serialize",
+    "emit_program": "workbench.codegen.cuda.kernel_level",
+    "estimate": "workbench.cost.estimate",
     "evaluate": "workbench.interpret",
+    "hardware": "workbench.cost.hardware",
     "load": "workbench.ugraph.serialize",
     "loads": "workbench.ugraph.serialize",
+    "lower_bound": "workbench.cost.lower_bound",
     "near_misses": "workbench.search.near_misses",
+    "open_device": "workbench.commands.open_device",
+    "optimize": "workbench.optimize.optimizer",
     "parse_graph": "workbench.ugraph.text",
+    "plan_memory": "workbench.optimize.memory",
     "program": "workbench.ugraph.tracing",
     "replay": "workbench.search.replay",
+    "run_program_on_host": "workbench.codegen.cuda.host_program",
     "save": "workbench.ugraph.serialize",
     "search": "workbench.search.searching",
     "split_lax": "workbench.ugraph.lax",
@@ -122,10 +153,12 @@ _PLACES = {
     "trace": "workbench.ugraph.tracing",
     "verify": "workbench.verify.compare",
 } | dict.fromkeys(OPERATORS, "workbench.ugraph.value")
-"""Where each public name is defined."""
+"""Where each public name is defined; after a colon the name it has there, where that differs."""
 
-_MODULES = ("errors", "programs", "records", "units", "views")
-"""Modules that are public under their own name."""
+_MODULES = {name: f"workbench.{name}" for name in ("errors", "programs", "records", "units", "views")} | {
+    "course": "workbench.cost.course",
+}
+"""Modules that are public: name -> module."""
 
 __all__ = ["OPERATORS", "__version__", *sorted({*_PLACES, *_MODULES})]
 
@@ -145,10 +178,11 @@ class _Namespace(ModuleType):
 def __getattr__(name: str) -> object:
     """Load a public name. Raises: AttributeError for a name that there is not."""
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return import_module(_MODULES[name])
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(_PLACES[name]), name)
+    module, _, other_name = _PLACES[name].partition(":")
+    found: object = getattr(import_module(module), other_name or name)
     setattr(sys.modules[__name__], name, found)
     return found
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from workbench.records.candidates import StoredCandidate, candidate_store, find_candidates, save_candidate
+from workbench.records.candidates import (
+    StoredCandidate,
+    candidate_store,
+    find_candidates,
+    save_candidate,
+    shipped_candidates,
+)
 from workbench.records.measurements import (
     current_rows,
     geometric_mean,
@@ -25,5 +31,6 @@ __all__ = [
     "label_of",
     "measurement_store",
     "save_candidate",
+    "shipped_candidates",
     "shipped_measurements",
 ]
