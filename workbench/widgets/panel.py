@@ -136,9 +136,10 @@ class Panel(anywidget.AnyWidget):
 
     def _static_pane(self, place: Mapping[str, Any]) -> str:
         title = f'<h4 class="wb-pane-title">{words(place["title"])}</h4>' if place["title"] else ""
+        high = f' style="max-height:{place["height"]}px"' if place["height"] else ""
         return (
             f'<section class="wb-pane" data-pane="{escape(place["id"])}" style="flex-grow:{place["grow"]};'
-            f'flex-basis:{place["basis"]}px">{title}<div class="wb-content">{self.panels[place["id"]]}</div></section>'
+            f'flex-basis:{place["basis"]}px">{title}<div class="wb-content"{high}>{self.panels[place["id"]]}</div></section>'
         )
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,0 +1,85 @@
+"""Which lines of an emitted kernel belong to which node of its block graph. Invariant: a line's links are nodes it names.
+
+The emitter names every value after its node (`t2`, `t2_sum`, `t2_tile`), so names tell; a line that names several nodes
+belongs to all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from workbench.codegen.cuda.emitted import EmittedProgram, KernelLaunch, KernelSource
+from workbench.ugraph.nodes import GraphDefinedNode, OutputSaver, ThreadNode
+from workbench.views.markup import words
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """A line. Attributes: number, from 1; text; links: ids of nodes, as in the picture."""
+
+    number: int
+    text: str
+    links: tuple[str, ...]
+
+
+def kernel_of(program: EmittedProgram, launch: GraphDefinedNode) -> KernelSource | None:
+    """Return the kernel that a graph-defined operator became, None if it has none of its own."""
+    wanted = launch.results[0].name
+    for step in program.steps:
+        if isinstance(step, KernelLaunch):
+            outputs = step.arguments[len(step.kernel.inputs) :]
+            if wanted in outputs:
+                return step.kernel
+    return None
+
+
+def code_lines(text: str, launch: GraphDefinedNode, prefix: str) -> tuple[CodeLine, ...]:
+    """Return a kernel's text line by line, with the nodes that each line is about. prefix: id of the block graph."""
+    names = node_names(launch, prefix)
+    found = []
+    for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
+        links: dict[str, None] = {}
+        for word in _WORD.findall(line):
+            links |= dict.fromkeys(_nodes_of(word, names))
+        found.append(CodeLine(number, line, tuple(links)))
+    return tuple(found)
+
+
+def node_names(launch: GraphDefinedNode, prefix: str) -> dict[str, tuple[str, ...]]:
+    """Return the ids of nodes by the names that the kernel's text may use for them."""
+    names: dict[str, list[str]] = {}
+    saved = 0
+    for number, node in enumerate(launch.block.nodes):
+        key = f"{prefix}.{number}"
+        for tensor in node.results:
+            names.setdefault(tensor.name, []).append(key)
+        if isinstance(node, ThreadNode):
+            for inner, operator in enumerate(node.graph.nodes):
+                for register in operator.results:
+                    names.setdefault(register.name, []).append(f"{key}.{inner}")
+        if isinstance(node, OutputSaver):
+            names.setdefault(launch.results[saved].name, []).append(key)
+            saved += 1
+    return {name: tuple(keys) for name, keys in names.items()}
+
+
+def _nodes_of(word: str, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Return the nodes whose name a word is, or begins with: the longest such name."""
+    while word:
+        if word in names:
+            return names[word]
+        word, _, _ = word.rpartition("_")
+    return ()
+
+
+def code_html(lines: Sequence[CodeLine]) -> str:
+    """Return the lines as HTML; those of a node light up with it."""
+    body = []
+    for line in lines:
+        link = f' data-link="{" ".join(line.links)}"' if line.links else ""
+        body.append(f'<div{link}><span class="wb-line-number">{line.number}</span>{words(line.text)}</div>')
+    return f'<div class="wb-code">{"".join(body)}</div>'
