@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.search.searched import ATTENTION, NORM, PRODUCT, PROGRAMS, TWO, hypergraph_of
+from tests.unit.search.searched import ADAPTER, ATTENTION, NORM, PRODUCT, PROGRAMS, TWO, hypergraph_of
 from workbench.search.hypergraph import NEVER
 from workbench.search.palette import Effect
 from workbench.search.places import LOOP, Place
@@ -87,3 +87,11 @@ def test_inputs_are_free_and_what_nothing_makes_never_comes() -> None:
         is_input = graph.places[node] is Place.BEFORE and graph.values[node] in graph.expressions.starts
         assert (least == 0) == (is_input or [edge.kind for edge in graph.edges[node]] == ["load"])
         assert least <= NEVER or not graph.edges[node]
+
+
+def test_products_of_concatenations_stand_in_loops_only() -> None:
+    for plan in plans_of(problem_of(ADAPTER), Space()):
+        graph = hypergraph_of(ADAPTER, plan)
+        joined = [node for node, edges in enumerate(graph.edges) if any(edge.parts for edge in edges)]
+        assert all(graph.places[node].stage == LOOP for node in joined)
+        assert joined or plan.loops[0] != problem_of(ADAPTER).reduced[0]

@@ -22,6 +22,7 @@ from workbench.ugraph.value import (
     split,
     transpose,
 )
+from workbench.ugraph.value import max as max_of
 from workbench.ugraph.value import (
     sum as sum_of,
 )
@@ -52,6 +53,7 @@ CASES: dict[str, tuple[Formula, dict[str, tuple[int, ...]]]] = {
     "rotated": (rotated, {"Q": (4, 6), "K": (6, 5), "c": (3,), "s": (3,)}),
     "split of a concatenation": (split_again, {"X": (4, 6)}),
     "a softmax along it": (lambda x, y, w: softmax(concat(x, y, axis=-1)) @ w, {"X": (4, 6), "Y": (4, 3), "W": (9, 5)}),
+    "a maximum along it": (lambda x, y: max_of(concat(x, y, axis=-1)), {"X": (4, 6), "Y": (4, 3)}),
     "a norm along it": (lambda x, y: rms_norm(concat(x, y, axis=-1)), {"X": (4, 6), "Y": (4, 3)}),
     "a sum across it": (lambda x, y: sum_of(concat(x, y, axis=-1), axis=0), {"X": (4, 6), "Y": (4, 3)}),
     "both axes": (
