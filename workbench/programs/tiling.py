@@ -58,7 +58,7 @@ def weight_layout(out: int, hidden: int, weights: int = 1, *, rows: int = 64) ->
     """
     enough = MULTIPROCESSORS * 7 // 10
     columns = next((width for width in (64, 32) if -(-out // width) >= enough), 32)
-    depth = 256 if columns * weights <= 64 else 128
+    depth = 256 if columns * weights <= 64 or hidden <= 256 else 128
     blocks, loop = parts(out, columns), parts(hidden, depth)
     cluster = 1
     while blocks * cluster * 2 <= MULTIPROCESSORS and loop >= 8 * cluster and cluster < 4:
