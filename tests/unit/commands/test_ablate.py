@@ -25,7 +25,7 @@ def test_table_of_a_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 
 def test_lecture(capsys: pytest.CaptureFixture[str]) -> None:
-    values = answer(capsys, "ablate", "--course", "--seconds", "0.4")
+    values = answer(capsys, "ablate", "--course", "--seconds", "0.15")
     assert values["lecture"] == {"prefixes": 5260, "pruned_share": 0.88, "ratio": 2454}
     assert {row["pruning"] for row in values["rows"]} == {"axes", "sizes", "none"}
     assert {row["dedupe"] for row in values["rows"]} == {True, False}

@@ -49,7 +49,7 @@ def test_verifier_tells_the_wrong_programs_apart() -> None:
 
 
 def test_unpruned_search_is_stopped_and_gives_a_lower_bound() -> None:
-    small = course(seconds=0.3, loop=3, after=2)
+    small = course(seconds=0.2, loop=3, after=2)
     unpruned = [row for row in small.rows if row.pruning == "none"]
     assert not any(row.is_complete for row in unpruned)
     assert not any(row.pruned for row in unpruned if not row.unique)
