@@ -36,6 +36,7 @@ class Place(IntEnum):
     B_AFTER_DEPENDENT = 10
     AFTER = 11  # device memory: depends on the second block graph
 
+
 FIXED, LOOP, AFTER = 0, 1, 2
 DEVICE = (Place.BEFORE, Place.BETWEEN, Place.AFTER)
 for _place in Place:  # plain attributes, since they are read millions of times
