@@ -1,0 +1,132 @@
+"""Runs the notebooks from clean kernels and writes them as HTML: `python -m benchmarks.run_notebooks --html build/notebooks`.
+
+Invariant: a notebook that warns, writes to stderr, raises or takes longer than its limit has failed, and the report says
+in which cell. The tests in tests/notebooks/ run notebooks by the same function.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+FOLDER = REPOSITORY / "notebooks"
+LIMIT_S = 90
+"""Seconds a notebook may take."""
+
+STRICT = """import warnings as _warnings
+_warnings.simplefilter("error")
+_warnings.filterwarnings("ignore", module=r"ipykernel|jupyter_client|zmq|traitlets")
+del _warnings"""
+"""What runs first: warnings of anything but the kernel's own machinery are errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution. Attributes: notebook, with outputs; seconds: of wall time, kernel start included; fault: "" if none."""
+
+    notebook: NotebookNode
+    seconds: float
+    fault: str
+
+
+def notebooks() -> list[Path]:
+    """Return the notebooks in order."""
+    return sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))
+
+
+def execute(path: Path, *, notebook: NotebookNode | None = None, limit_s: float = LIMIT_S, go_on: bool = False) -> Run:
+    """Run a notebook, or the changed form of it that is given, in a clean kernel and an empty folder.
+
+    go_on: cells after one that raises run as well, and what is raised is no fault. Warnings are errors.
+    """
+    notebook = nbformat.read(path, as_version=4) if notebook is None else notebook
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
+    start, fault = time.monotonic(), ""
+    with tempfile.TemporaryDirectory() as folder:
+        client = NotebookClient(
+            notebook,
+            timeout=limit_s,
+            kernel_name="python3",
+            allow_errors=go_on,
+            resources={"metadata": {"path": folder}},
+        )
+        try:
+            client.execute(env=_environment())
+        except CellTimeoutError:
+            fault = f"a cell was stopped after {limit_s:g} s"
+        except (CellExecutionError, DeadKernelError) as error:
+            fault = str(error)
+    seconds = time.monotonic() - start
+    del notebook.cells[0]
+    if not fault and seconds > limit_s:
+        fault = f"took {seconds:.0f} s, {limit_s:g} s are allowed"
+    return Run(notebook, seconds, fault or ("" if go_on else _complaints(notebook)))
+
+
+def _environment() -> dict[str, str]:
+    """One BLAS thread, and the package of this checkout also where it is not installed."""
+    known = os.environ.get("PYTHONPATH", "")
+    return {
+        **os.environ,
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), known])),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
+
+
+def _complaints(notebook: NotebookNode) -> str:
+    """Return what the cells wrote to stderr, where warnings end up that nobody could catch."""
+    texts = [
+        f"cell {number} wrote to stderr: {output.text.strip()[:400]}"
+        for number, cell in enumerate(notebook.cells)
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type == "stream" and output.name == "stderr"
+    ]
+    return "\n".join(texts)
+
+
+def write_html(notebook: NotebookNode, path: Path) -> None:
+    """Write an executed notebook as one HTML file, answers folded; only formulas need the network, to be typeset."""
+    from nbconvert import HTMLExporter
+
+    exporter = HTMLExporter(  # type: ignore[no-untyped-call]
+        template_name="lab", embed_images=True, require_js_url="", jquery_url="", mermaid_js_url=""
+    )
+    text, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": path.stem}})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run all notebooks, or those whose number is given; print seconds and faults; return 1 if one has failed."""
+    parser = argparse.ArgumentParser(description="run the notebooks from clean kernels, warnings as errors")
+    parser.add_argument("numbers", nargs="*", help="such as 03; all if none")
+    parser.add_argument("--html", type=Path, help="folder for one HTML file a notebook")
+    options = parser.parse_args(arguments)
+    chosen = [path for path in notebooks() if not options.numbers or path.name[:2] in options.numbers]
+    faults = 0
+    total = 0.0
+    for path in chosen:
+        run = execute(path)
+        total, faults = total + run.seconds, faults + bool(run.fault)
+        print(f"{path.name}: {run.seconds:.1f} s{' FAILED ' + run.fault if run.fault else ''}", flush=True)
+        if options.html is not None:
+            write_html(run.notebook, options.html / f"{path.stem}.html")
+    print(f"{len(chosen)} notebooks, {faults} failed, {total:.0f} s")
+    return int(faults > 0 or not chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
