@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 
@@ -33,7 +32,7 @@ def check_answer(answer: object, right: object, *, hint: str = "", tolerance: fl
     if answer is ...:
         return Answer(None, f"not answered yet. {hint}".strip())
     try:
-        holds = right(answer) if isinstance(right, Callable) else _are_equal(answer, right, tolerance)  # type: ignore[arg-type]
+        holds = right(answer) if callable(right) else _are_equal(answer, right, tolerance)
     except Exception as error:  # whatever a reader may have typed
         return Answer(False, f"{type(error).__name__}: {error}. {hint}".strip())
     return Answer(True, "right") if bool(holds) else Answer(False, f"{answer!r} is not it. {hint}".strip())
