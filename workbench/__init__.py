@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench import programs as programs
     from workbench import records as records
     from workbench import views as views
+    from workbench import widgets as widgets
     from workbench.codegen.cuda.host_program import run_program_on_host as run_program_on_host
     from workbench.codegen.cuda.kernel_level import emit_program as emit_program
     from workbench.commands.open_device import open_device as open_device
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from workbench.cost.lower_bound import lower_bound as lower_bound
     from workbench.cost.schedules import ScheduleSpace as ScheduleSpace
     from workbench.device.executable import compile as compile
+    from workbench.domains import expressions as expressions
+    from workbench.domains import finite_field as _fields
     from workbench.errors import WorkbenchError as WorkbenchError
     from workbench.interpret import evaluate as evaluate
     from workbench.optimize.ablation import ablation as ablation
@@ -39,7 +42,10 @@ if TYPE_CHECKING:
     from workbench.optimize.memory import plan_memory as plan_memory
     from workbench.optimize.optimizer import optimize as optimize
     from workbench.pipeline.superoptimize import superoptimize as superoptimize
+    from workbench.search.graph_expressions import distances as distances
     from workbench.search.near_misses import near_misses as near_misses
+    from workbench.search.prefix.ablation import ablate as _search_ablation
+    from workbench.search.prefix.course import course as _lecture_search
     from workbench.search.replay import replay as replay
     from workbench.search.searching import search as search
     from workbench.search.space import Space as Space
@@ -95,6 +101,7 @@ if TYPE_CHECKING:
     from workbench.ugraph.value import tanh as tanh
     from workbench.ugraph.value import transpose as transpose
     from workbench.verify.stability import stability as stability
+    from workbench.verify.walkthrough import walk_through as walk_through
     from workbench.views.exercise import check_answer as check_answer
 
     cost_preset = _presets.preset
@@ -129,11 +136,13 @@ _PLACES = {
     "check_answer": "workbench.views.exercise",
     "compile": "workbench.device.executable",
     "cost_preset": "workbench.cost.presets:preset",
+    "distances": "workbench.search.graph_expressions",
     "dumps": "workbench.ugraph.serialize",
     "emit_program": "workbench.codegen.cuda.kernel_level",
     "estimate": "workbench.cost.estimate",
     "evaluate": "workbench.interpret",
     "hardware": "workbench.cost.hardware",
+    "lecture_search": "workbench.search.prefix.course:course",
     "load": "workbench.ugraph.serialize",
     "loads": "workbench.ugraph.serialize",
     "lower_bound": "workbench.cost.lower_bound",
@@ -147,16 +156,21 @@ _PLACES = {
     "run_program_on_host": "workbench.codegen.cuda.host_program",
     "save": "workbench.ugraph.serialize",
     "search": "workbench.search.searching",
+    "search_ablation": "workbench.search.prefix.ablation:ablate",
     "split_lax": "workbench.ugraph.lax",
     "stability": "workbench.verify.stability",
     "superoptimize": "workbench.pipeline.superoptimize",
     "trace": "workbench.ugraph.tracing",
     "verify": "workbench.verify.compare",
+    "walk_through": "workbench.verify.walkthrough",
 } | dict.fromkeys(OPERATORS, "workbench.ugraph.value")
 """Where each public name is defined; after a colon the name it has there, where that differs."""
 
 _MODULES = {name: f"workbench.{name}" for name in ("errors", "programs", "records", "units", "views")} | {
     "course": "workbench.cost.course",
+    "expressions": "workbench.domains.expressions",
+    "fields": "workbench.domains.finite_field",
+    "widgets": "workbench.widgets",
 }
 """Modules that are public: name -> module."""
 
