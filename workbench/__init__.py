@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from workbench.pipeline.superoptimize import superoptimize as superoptimize
     from workbench.search.graph_expressions import distances as distances
     from workbench.search.near_misses import near_misses as near_misses
-    from workbench.search.prefix.ablation import ablate as _search_ablation
-    from workbench.search.prefix.course import course as _lecture_search
+    from workbench.search.prefix import ablation as _search_ablation
+    from workbench.search.prefix import course as _lecture_search
     from workbench.search.replay import replay as replay
     from workbench.search.searching import search as search
     from workbench.search.space import Space as Space
@@ -105,6 +105,9 @@ if TYPE_CHECKING:
     from workbench.views.exercise import check_answer as check_answer
 
     cost_preset = _presets.preset
+    fields = _fields
+    lecture_search = _lecture_search.course
+    search_ablation = _search_ablation.ablate
 
 __version__ = "0.1.0"
 
