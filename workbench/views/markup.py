@@ -40,6 +40,11 @@ def lines(text: str) -> str:
     return "<br>".join(words(line) for line in text.split("\n"))
 
 
+def pre(text: str) -> str:
+    """Return a text of several lines as it stands."""
+    return f"<pre>{chr(10).join(words(line) for line in text.split(chr(10)))}</pre>"
+
+
 def paragraph(text: str, css: str = "") -> str:
     """Return a paragraph."""
     return f'<p class="{css}">{lines(text)}</p>' if css else f"<p>{lines(text)}</p>"

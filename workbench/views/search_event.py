@@ -72,8 +72,8 @@ def view_event(number: int, event: Event, extents: Mapping[str, str] | None = No
         case Extended():
             return EventView(
                 number=number, kind=kind, text=named(event.describe(), known), prefix=event.prefix, parent=event.parent,
-                operator=named(event.operator, known), expression=named(event.expression(), known), latex=named(event.latex(), known),
-                goal=named(event.goal(), known), goal_latex=named(event.goal_latex(), known),
+                operator=named(event.operator, known), expression=named(event.expression(), known),
+                latex=named(event.latex(), known), goal=named(event.goal(), known), goal_latex=named(event.goal_latex(), known),
                 verdicts=says(named(event.verdicts(), known)), distance=event.distance if event.prefix else None,
             )  # fmt: skip
         case Pruned():

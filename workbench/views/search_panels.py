@@ -27,8 +27,8 @@ def event_html(view: EventView, axes: str = "") -> str:
         parts.append(f'<p data-role="value"><code>{words(view.expression)}</code></p>')
     if view.goal_latex:
         matched = "\\boxed" in view.goal_latex
-        told = "the program, with the part that it matches marked" if matched else "the program; no part of it matches"
-        parts.append(paragraph(told, "wb-quiet"))
+        note = "the program, with the part that it matches marked" if matched else "the program; no part of it matches"
+        parts.append(paragraph(note, "wb-quiet"))
         parts.append(f'<div aria-label="{words(view.goal)}">{mathml(view.goal_latex)}</div>')
     distance = "" if view.distance is None else f"at least {view.distance} operators"
     told = [
@@ -131,10 +131,13 @@ def runs_html(runs: Sequence[RunSummary], parting: str = "") -> str:
         ("state", [run.ended for run in runs]),
         ("events", [number(run.events) for run in runs]),
         ("kept", [number(run.kept) for run in runs]),
-        *((f"dropped: {rule}", [number(run.dropped.get(rule, 0)) for run in runs]) for rule in rules),
         ("complete graphs", [number(run.complete) for run in runs]),
         ("verified", [number(run.verified) for run in runs]),
     ]
+    dropped: list[tuple[str, list[Cell | str]]] = [
+        (f"dropped: {rule}", [number(run.dropped.get(rule, 0)) for run in runs]) for rule in rules
+    ]
+    lines[4:4] = dropped
     body = table(
         ("", *(run.title for run in runs)), (Row((Cell(name, css="wb-quiet"), *cells)) for name, cells in lines)
     )

@@ -161,11 +161,9 @@ class SearchTree:
         """
         here = self.name_at(number)
         line = self.line(here)
-        if line and line[-1].state == PRUNED:
-            open_names = {node.name for node in line[:-1]}
-        else:
-            open_names = {node.name for node in line}
-        detailed = line[-1].name if line and line[-1].state != PRUNED else line[-1].parent if line else ""
+        opened = line[:-1] if line and line[-1].state == PRUNED else line
+        open_names = {node.name for node in opened}
+        detailed = opened[-1].name if opened else ""
         rows: list[TreeRow] = []
         for root in self.roots:
             node = self.nodes[root]

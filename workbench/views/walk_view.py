@@ -22,8 +22,10 @@ ROWS, COLUMNS = 6, 6
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One tensor. Attributes: number: in its program; name; where; shape, in words; twins: tensors of the other program that
-    have the same residues; step.
+    """One tensor.
+
+    Attributes: number: in its program; name; where; shape, in words; twins: tensors of the other program that have the same
+    residues; step.
     """
 
     number: int
@@ -141,9 +143,9 @@ def bound_svg(bounds: Mapping[str, float], wanted: float, tests: int) -> str:
     usable = {name: value for name, value in bounds.items() if 0 < value < 1}
     most = max(tests, 4, *(math.ceil(math.log(wanted) / math.log(value)) for value in usable.values()), 1)
     most = min(most, 64)
-    deepest = min([math.log10(wanted), *(most * math.log10(value) for value in usable.values())])
-    deepest = max(deepest, 4 * math.log10(wanted))
+    deepest = max(min([math.log10(wanted), *(most * math.log10(v) for v in usable.values())]), 4 * math.log10(wanted))
     left, top, wide, high = 54.0, 12.0, 280.0, 150.0
+    foot = top + high + 22 + 13 * len(usable)
 
     def place(count: float, log: float) -> tuple[float, float]:
         return left + wide * count / most, top + high * min(1.0, log / deepest)
@@ -155,12 +157,13 @@ def bound_svg(bounds: Mapping[str, float], wanted: float, tests: int) -> str:
         f'text-anchor="end">wanted: {wanted:.0e}</text>'
     )
     for line, (name, value) in enumerate(usable.items()):
-        points = " ".join("{:.1f},{:.1f}".format(*place(k, k * math.log10(value))) for k in range(most + 1))
-        dash = ' stroke-dasharray="5 3"' if line % 2 else ""
-        x, y = place(1, math.log10(value))
+        last = min(float(most), deepest / math.log10(value))
+        (x, y), (end_x, end_y) = place(0, 0), place(last, last * math.log10(value))
+        dash, mark = (' stroke-dasharray="5 3"', "- -") if line % 2 else ("", "—")
         parts.append(
-            f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="1.8"{dash}/>'
-            f'<text x="{x + 7:.1f}" y="{y + 4 + 12 * line:.1f}" font-size="10.5">{words(name)}: {value:.2g} a test</text>'
+            f'<path d="M{x:.1f} {y:.1f} L{end_x:.1f} {end_y:.1f}" fill="none" stroke="currentColor" stroke-width="1.8"{dash}/>'
+            f'<text x="{left}" y="{top + high + 28 + 13 * line:.0f}" font-size="10.5">{mark} {words(name)}: {value:.2g} a '
+            "test</text>"
         )
     if tests:
         x, _ = place(min(tests, most), 0)
@@ -174,7 +177,7 @@ def bound_svg(bounds: Mapping[str, float], wanted: float, tests: int) -> str:
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="error bound against tests" '
-        f'viewBox="0 0 350 {top + high + 22}" width="350" height="{top + high + 22}">{"".join(parts)}</svg>'
+        f'viewBox="0 0 350 {foot}" width="350" height="{foot}">{"".join(parts)}</svg>'
     )
 
 

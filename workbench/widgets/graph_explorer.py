@@ -66,7 +66,8 @@ class GraphExplorer(Panel):
     layout_rows: Sequence[Sequence[Spec]] = (
         (pane("picture", "graph", grow=3, basis=420, height=560), pane("levels", "levels", basis=240, height=560)),
         (pane("node", "node", basis=260), pane("tiles", "what this block reads and writes", grow=3, basis=420)),
-        (pane("memory", "shared memory of a block: address over time", basis=420), pane("tensors", "tensors", grow=2, basis=360, height=280)),
+        (pane("memory", "shared memory of a block: address over time", basis=420),
+         pane("tensors", "tensors", grow=2, basis=360, height=280)),
         (pane("code", "CUDA of this kernel", basis=600, height=420),),
         (pane("diff", "against the other graph", basis=600, height=420),),
     )  # fmt: skip
@@ -96,7 +97,9 @@ class GraphExplorer(Panel):
     @property
     def launches(self) -> dict[str, GraphDefinedNode]:
         """The graph-defined operators by id."""
-        return {f"n{number}": node for number, node in enumerate(self.graph.nodes) if isinstance(node, GraphDefinedNode)}
+        return {
+            f"n{number}": node for number, node in enumerate(self.graph.nodes) if isinstance(node, GraphDefinedNode)
+        }
 
     @property
     def inner_graphs(self) -> dict[str, tuple[Level, int]]:
@@ -228,7 +231,7 @@ class GraphExplorer(Panel):
 
         def linked(match: re.Match[str]) -> str:
             prefix, name = match[1], match[2]
-            action = f' {doing("toggle_open", name)}' if name in closed and name in self.inner_graphs else ""
+            action = f" {doing('toggle_open', name)}" if name in closed and name in self.inner_graphs else ""
             return f'id="{prefix}-node-{name}" data-link="{name}" tabindex="0"{action}'
 
         return _NODE.sub(linked, drawn)
@@ -251,8 +254,16 @@ class GraphExplorer(Panel):
         node = next((node for node in self.view().nodes if node.id == self.selected), None)
         if node is None:
             return paragraph("click a node, or use the arrow keys", "wb-quiet")
-        told = [("node", f"{node.id}: {node.kind.value} {node.title}"), ("level", node.level.value), ("when", node.place)]
-        told += [("reads", ", ".join(node.operands)), ("makes", ", ".join(node.results)), ("attributes", ", ".join(node.lines))]
+        told = [
+            ("node", f"{node.id}: {node.kind.value} {node.title}"),
+            ("level", node.level.value),
+            ("when", node.place),
+        ]
+        told += [
+            ("reads", ", ".join(node.operands)),
+            ("makes", ", ".join(node.results)),
+            ("attributes", ", ".join(node.lines)),
+        ]
         return facts(told)
 
     def _draw_tiles(self) -> None:

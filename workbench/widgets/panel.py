@@ -37,7 +37,7 @@ def field(kind: str, trait: str, label: str, **more: object) -> Spec:
 
 def next_line() -> Spec:
     """Return what starts a new line of controls."""
-    return {"id": f"break {uuid4().hex[:6]}", "kind": "break"}
+    return {"id": "break", "kind": "break"}
 
 
 def pane(name: str, title: str = "", *, grow: int = 1, basis: int = 260, height: int | None = None) -> Spec:
@@ -45,7 +45,7 @@ def pane(name: str, title: str = "", *, grow: int = 1, basis: int = 260, height:
     return {"id": name, "title": title, "grow": grow, "basis": basis, "height": height}
 
 
-class Panel(anywidget.AnyWidget):  
+class Panel(anywidget.AnyWidget):
     """A widget made of panels; its subclasses say what stands in them."""
 
     _esm = (_STATIC / "panel.js").read_text(encoding="utf-8")
@@ -56,13 +56,13 @@ class Panel(anywidget.AnyWidget):
     notice = traitlets.Unicode().tag(sync=True)
     theme = traitlets.Enum(("auto", "light", "dark"), "auto").tag(sync=True)
     selected = traitlets.Unicode().tag(sync=True)
-    controls = traitlets.List().tag(sync=True)
+    controls: traitlets.List[Spec] = traitlets.List().tag(sync=True)
     layout_rows: Sequence[Sequence[Spec]] = ()
     panels = traitlets.Dict().tag(sync=True)
     shortcuts = traitlets.Dict().tag(sync=True)
     command = traitlets.Dict().tag(sync=True)
     twin = traitlets.Unicode().tag(sync=True)
-    rows = traitlets.List().tag(sync=True)
+    rows: traitlets.List[list[Spec]] = traitlets.List().tag(sync=True)
 
     def __init__(self, **values: object) -> None:
         """Set up what all share."""
@@ -157,8 +157,8 @@ class Panel(anywidget.AnyWidget):
 
         bundle, metadata = self._repr_mimebundle_()
         twin = bundle.pop("text/html")
-        display(bundle, raw=True, metadata=metadata)
-        display({"text/html": twin, "text/plain": ""}, raw=True)
+        display(bundle, raw=True, metadata=metadata)  # type: ignore[no-untyped-call]
+        display({"text/html": twin, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Free observers and threads, and take the widget off the page. Closing twice is harmless."""

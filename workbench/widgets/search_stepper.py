@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import traitlets
 
@@ -27,6 +27,7 @@ from workbench.views.markup import paragraph
 from workbench.views.prefix_graph import prefix_svg
 from workbench.views.search_event import EventView
 from workbench.views.search_panels import counts_svg, event_html, parting, runs_html, tree_html, verdicts_html
+from workbench.views.svg import Theme
 from workbench.widgets.panel import Panel, Spec, button, expect, field, next_line, pane
 from workbench.widgets.tape import Settings, Tape
 from workbench.widgets.worker import Worker
@@ -147,8 +148,10 @@ class SearchStepper(Panel):
             self._start()
 
     def restart(self, **changes: Any) -> None:
-        """Search anew with other settings (`pruners`, `space`, `max_block_ops`, `start`, `keep`, `seed`); the run before
-        stays beside it for comparison. Raises: UsageError for settings that do not fit together.
+        """Search anew with other settings; the run before stays beside it for comparison.
+
+        changes: `pruners`, `space`, `max_block_ops`, `start`, `keep`, `seed`. Raises: UsageError for settings that do not
+        fit together.
         """
         settings = self.tape.settings
         space = changes.pop("space", settings.space)
@@ -399,7 +402,7 @@ class SearchStepper(Panel):
     def _picture(self, view: EventView) -> str:
         theme = self.theme
         if view.graph is not None:
-            return graph_html(view.graph, max_nodes=60, theme=theme)
+            return graph_html(view.graph, max_nodes=60, theme=cast(Theme, theme))
         tape = self.tape
         if not view.prefix:
             return paragraph("this event is about no prefix", "wb-quiet")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import UsageError, WorkbenchError
 from workbench.search.event_lines import settled
@@ -30,8 +31,10 @@ SLICE = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What decides a run. Attributes: program, space, pruners, engine, seed; start: a prefix to begin with; keep: dropped
-    prefixes that are kept on purpose.
+    """What decides a run.
+
+    Attributes: program, space, pruners, engine, seed; start: a prefix to begin with; keep: dropped prefixes that are kept
+    on purpose.
     """
 
     program: KernelGraph
@@ -46,7 +49,7 @@ class Settings:
         """Return the events of the run; nothing is searched before they are asked for. Raises: UsageError."""
         if self.engine == "prefix":
             kept = frozenset(self.keep)
-            more: dict[str, object] = {"start": self.start} if self.start else {}
+            more: dict[str, Any] = {"start": self.start} if self.start else {}
             if kept:
                 more["keep"] = kept.__contains__
             return search_prefixes(self.program, space=self.space, pruners=self.pruners, seed=self.seed, **more)
@@ -156,10 +159,11 @@ class Tape:
         if desk is None or not isinstance(event, Extended | Pruned) or not event.prefix:
             return view_event(number, event, extents)
         try:
-            if self.is_live:  # its own texts would be written by the search that runs in another thread
-                event = self._said(event, desk.look(event.prefix))
-            seen = view_event(number, event, extents)
-            return seen if seen.latex else replace(seen, **self._formulas(desk, event.prefix))
+            name = event.prefix
+            # the own texts of a live event would be written by the search that runs in another thread
+            said = self._said(event, desk.look(name)) if self.is_live else event
+            seen = view_event(number, said, extents)
+            return seen if seen.latex else replace(seen, **self._formulas(desk, name))
         except WorkbenchError:
             return view_event(number, event, extents)
 
@@ -176,7 +180,7 @@ class Tape:
         )
 
     @staticmethod
-    def _formulas(desk: PrefixDesk, name: str) -> dict[str, str]:
+    def _formulas(desk: PrefixDesk, name: str) -> dict[str, Any]:
         """Return the formulas of a dropped prefix, which its event does not have."""
         looked = desk.look(name)
         texts = {"latex": looked.expression(latex=True), "goal": looked.goal(), "goal_latex": looked.goal(latex=True)}

@@ -6,7 +6,6 @@ nothing. `wb.widgets.VerifierView`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -71,7 +70,13 @@ class VerifierView(Panel):
     )  # fmt: skip
 
     def __init__(
-        self, program: KernelGraph, candidate: Any, *, error: float = 1e-9, verdict: Verdict | None = None, **values: object
+        self,
+        program: KernelGraph,
+        candidate: Any,
+        *,
+        error: float = 1e-9,
+        verdict: Verdict | None = None,
+        **values: object,
     ) -> None:
         """Compare two programs; the verdict is worked out beside the notebook, unless it is given.
 
@@ -131,9 +136,7 @@ class VerifierView(Panel):
 
     def wait(self, timeout_s: float = 60.0) -> Verdict | None:
         """Return the verdict once it is there, None if the time is over."""
-        end = time.monotonic() + timeout_s
-        while self.running and time.monotonic() < end:
-            time.sleep(0.02)
+        self._worker.wait(timeout_s)
         return self.verdict
 
     def do_cancel(self) -> None:
@@ -216,7 +219,9 @@ class VerifierView(Panel):
         """Draw everything."""
         verdict = self.verdict
         if verdict is None:
-            told = paragraph(f"verifying: {self._said or 'at work'}" if self.running else self._said or "no verdict yet")
+            told = paragraph(
+                f"verifying: {self._said or 'at work'}" if self.running else self._said or "no verdict yet"
+            )
             panels = {"verdict": told, "bound": "", "witness": ""}
             status = "verifying" if self.running else self._said
         else:
@@ -230,7 +235,11 @@ class VerifierView(Panel):
             where = self.walk.mismatch
             notice = (
                 f"one random test of a small instance, field {self.walk.pair.name}, root of unity {self.walk.omega:,}; "
-                + ("its outputs agree" if where is None else f"its outputs differ at output {where.output}{list(where.index)}")
+                + (
+                    "its outputs agree"
+                    if where is None
+                    else f"its outputs differ at output {where.output}{list(where.index)}"
+                )
                 + (f"; {self.walk.resampled} parts of inputs were drawn again" if self.walk.resampled else "")
             )
         elif self._walk_failed:
