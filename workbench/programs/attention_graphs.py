@@ -44,17 +44,20 @@ def known_good(instance: Instance, prepare: Prepare) -> list[KernelGraph]:
 def known_good_normalised(instance: Instance, prepare: Prepare, eps: Fraction) -> list[KernelGraph]:
     """Return graphs in which the norms of Q and K, numbers per row and per column of the logits, come after Q @ K.
 
-    So neither operand is rounded a second time. First with the norms of K computed once by a kernel of their own, then with
-    all blocks computing those they need; then the graphs of `known_good`, which normalise as `prepare` has it.
+    So neither operand is rounded a second time. First all blocks compute the norms of K that they need, then a kernel of
+    its own computes them once; then the graphs of `known_good`, which normalise as `prepare` has it.
     """
     splits, start, threads = key_splits(instance), start_tiles(instance), block_threads(instance)
     weigh = weigh_normalised(eps)
-    graphs = [fitted(lambda tiles: _norms_first(instance, tiles, splits, eps, threads=threads), start)]
+    graphs = []
     if splits > 1:
         graphs.append(
             fitted(lambda tiles: _split_kernels(instance, tiles, splits, lambda o: o, weigh, threads=threads), start)
         )
-    graphs.append(fitted(lambda tiles: _one_kernel(instance, tiles, lambda o: o, weigh, threads=threads), start))
+    graphs += [
+        fitted(lambda tiles: _norms_first(instance, tiles, splits, eps, threads=threads), start),
+        fitted(lambda tiles: _one_kernel(instance, tiles, lambda o: o, weigh, threads=threads), start),
+    ]
     return [*graphs, *known_good(instance, prepare)]
 
 

@@ -28,7 +28,7 @@ def _gate_block(
 ) -> Value:
     """Add silu(X @ W1) * (X @ W2) as one kernel: columns over the grid, hidden over the loop."""
     columns, rows = parts(instance[width], tiles.columns), parts(instance["batch"], tiles.rows)
-    layout = weight_layout(instance[width], instance["hidden"], 2)
+    layout = weight_layout(instance["batch"], instance["hidden"], instance[width], 2)
     block = kernel.block(
         *inputs, grid=(columns, rows), loop=parts(instance["hidden"], tiles.depth), threads=(layout.threads,),
         cluster=(layout.cluster,),
@@ -64,12 +64,12 @@ def _two_kernels(instance: Instance, tiles: Tiles, *, library_matmul: bool) -> K
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:
-    start = weight_layout(instance["out"], instance["hidden"], 2).tiles
+    start = weight_layout(instance["batch"], instance["hidden"], instance["out"], 2).tiles
     return [fitted(lambda tiles: _one_kernel(instance, tiles), start)]
 
 
 def _known_good_down(instance: Instance) -> list[KernelGraph]:
-    start = weight_layout(instance["inner"], instance["hidden"], 2).tiles
+    start = weight_layout(instance["batch"], instance["hidden"], instance["inner"], 2).tiles
     return [
         fitted(lambda tiles: _two_kernels(instance, tiles, library_matmul=False), start),
         fitted(lambda tiles: _two_kernels(instance, tiles, library_matmul=True), start),

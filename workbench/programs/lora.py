@@ -14,7 +14,7 @@ def _formula(instance: Instance, x: Value, w: Value, a: Value, b: Value) -> Valu
 
 def _layout(instance: Instance) -> Layout:
     """Return the layout of W; A, which rides along, is read by every block and makes deep tiles costly."""
-    return weight_layout(instance["out"], instance["hidden"], 3)
+    return weight_layout(instance["batch"], instance["hidden"], instance["out"], 3)
 
 
 def _two_accumulators(instance: Instance, tiles: Tiles) -> KernelGraph:

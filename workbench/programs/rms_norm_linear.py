@@ -28,7 +28,7 @@ def _one_block(instance: Instance, tiles: Tiles, *, gain_on_weight: bool = False
     """Build (X * G) @ W / rms(X), or X @ (G * W) / rms(X), in one kernel: columns over the grid, hidden over the loop."""
     kernel, inputs = instance.start()
     columns, rows = parts(instance["out"], tiles.columns), parts(instance["batch"], tiles.rows)
-    layout = weight_layout(instance["out"], instance["hidden"])
+    layout = weight_layout(instance["batch"], instance["hidden"], instance["out"])
     block = kernel.block(
         *inputs, grid=(columns, rows), loop=parts(instance["hidden"], tiles.depth), threads=(layout.threads,),
         cluster=(layout.cluster,),
@@ -46,7 +46,7 @@ def _one_block(instance: Instance, tiles: Tiles, *, gain_on_weight: bool = False
 
 
 def _known_good(instance: Instance) -> list[KernelGraph]:
-    start = weight_layout(instance["out"], instance["hidden"]).tiles
+    start = weight_layout(instance["batch"], instance["hidden"], instance["out"]).tiles
     graphs = [fitted(lambda tiles: _one_block(instance, tiles), start)]
     if instance.style is Style.STANDARD:
         graphs.append(fitted(lambda tiles: _one_block(instance, tiles, gain_on_weight=True), start))

@@ -50,15 +50,16 @@ class Layout:
     threads: int
 
 
-def weight_layout(out: int, hidden: int, weights: int = 1, *, rows: int = 64) -> Layout:
-    """Return a layout for (rows x hidden) by `weights` matrices (hidden x out), which are read once and bound the time.
+def weight_layout(batch: int, hidden: int, out: int, weights: int = 1) -> Layout:
+    """Return a layout for (batch x hidden) by `weights` matrices (hidden x out), which are read once and bound the time.
 
     Columns are whole sectors of 64 bytes, as wide as still gives most multiprocessors a block; where even narrow ones do
-    not, a cluster shares the reduced axis. Depth: 16 to 32 KB of weights a tile (measured on an H200, docs/kernels.md).
+    not, a cluster shares the reduced axis. Depth: at most 48 KB a tile (measured on an H200, docs/kernels.md).
     """
     enough = MULTIPROCESSORS * 7 // 10
     columns = next((width for width in (64, 32) if -(-out // width) >= enough), 32)
-    depth = 256 if columns * weights <= 64 or hidden <= 256 else 128
+    rows = Tiles().rows
+    depth = 256 if columns * weights + min(batch, rows) <= 96 or hidden <= 256 else 128
     blocks, loop = parts(out, columns), parts(hidden, depth)
     cluster = 1
     while blocks * cluster * 2 <= MULTIPROCESSORS and loop >= 8 * cluster and cluster < 4:

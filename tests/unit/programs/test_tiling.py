@@ -99,15 +99,20 @@ def test_shrinking_ends_at_one_element() -> None:
 def test_layouts_of_weights_by_hand(
     out: int, hidden: int, weights: int, blocks: int, columns: int, cluster: int
 ) -> None:
-    layout = weight_layout(out, hidden, weights)
+    layout = weight_layout(16, hidden, out, weights)
     assert (parts(out, layout.tiles.columns), layout.tiles.columns, layout.cluster) == (blocks, columns, cluster)
 
 
 @given(st.integers(1, 20_000), st.integers(1, 20_000), st.integers(1, 3))
 def test_a_cluster_never_needs_more_multiprocessors_than_there_are(out: int, hidden: int, weights: int) -> None:
-    layout = weight_layout(out, hidden, weights)
+    layout = weight_layout(16, hidden, out, weights)
     blocks, loop = parts(out, layout.tiles.columns), parts(hidden, layout.tiles.depth)
     assert layout.cluster == 1 or blocks * layout.cluster <= MULTIPROCESSORS
     assert layout.cluster <= loop
     assert layout.threads in (128, 256)
     assert layout.tiles.columns * 2 % 64 == 0  # whole sectors of 64 bytes
+
+
+def test_many_rows_make_tiles_shallower() -> None:
+    assert weight_layout(8, 4096, 4096, 2).tiles.depth == 256
+    assert weight_layout(64, 4096, 4096, 2).tiles.depth == 128
