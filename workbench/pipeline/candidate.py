@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from workbench.codegen.cuda.choices import Choices
 from workbench.codegen.cuda.export import export_program
 from workbench.codegen.cuda.export.folder import program_source
 from workbench.codegen.cuda.kernel_level import emit_program
-from workbench.codegen.cuda.schedule import Schedule, WarpLayout
+from workbench.codegen.cuda.schedule import Schedule
 from workbench.cost.breakdown import Cost
 from workbench.cost.launch import LaunchChoice
 from workbench.device.architecture import architecture
@@ -21,6 +21,8 @@ from workbench.device.executable import Executable, for_architecture
 from workbench.device.executable import compile as compile_graph
 from workbench.display import Displayed
 from workbench.errors import UsageError
+from workbench.pipeline.kernel_schedules import choice_to_json, schedules_of
+from workbench.pipeline.passes import PassNote, choices_to_json
 from workbench.ugraph.json_writer import write_graph
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.verify.verdict import Verdict
@@ -78,7 +80,9 @@ class Candidate(Displayed):
 
     Attributes: graph: at the program's sizes, with grid, loop and cluster counts; choices: threads, stages and cluster of
     each graph-defined kernel, in order; cost: modelled, on `device`; certificate: the verdict against the program;
-    origin: "search", or "the program as written"; measured: None without a GPU.
+    origin: "search", "search, stable softmax", or "the program as written"; measured: None without a GPU; kernel_choices:
+    what the optimizer's passes chose for each graph-defined kernel, () where the emitter's own choices stand; passes:
+    what each pass did, in words.
     """
 
     graph: KernelGraph
@@ -88,6 +92,8 @@ class Candidate(Displayed):
     device: str
     origin: str = "search"
     measured: Measured | None = None
+    kernel_choices: tuple[Choices, ...] = ()
+    passes: tuple[PassNote, ...] = ()
 
     @property
     def structure_hash(self) -> str:
@@ -122,7 +128,7 @@ class Candidate(Displayed):
     @property
     def schedules(self) -> Mapping[str, Schedule]:
         """The schedules as the emitter takes them: by the name of a kernel's first result."""
-        return schedules_of(self.graph, self.choices)
+        return schedules_of(self.graph, self.choices, self.kernel_choices)
 
     def source(self, language: str = "cuda") -> str:
         """Return the kernels' source, self-contained. Raises: UsageError for a language other than "cuda"; EmitError."""
@@ -167,7 +173,12 @@ class Candidate(Displayed):
             if isinstance(grid := entry["grid"], list)
         ]
         lines.append(f"  {self.certificate.describe().splitlines()[0]}")
+        lines += [f"  {line}" for line in self.describe_passes().splitlines()]
         return "\n".join([*lines, self.graph.describe()])
+
+    def describe_passes(self) -> str:
+        """Return what every pass of the optimizer did, in words."""
+        return "\n".join(note.describe() for note in self.passes)
 
     def to_json(self) -> dict[str, object]:
         """Return the plain form: what `result.json` holds."""
@@ -179,40 +190,9 @@ class Candidate(Displayed):
             "cost": self.cost.to_json(),
             "schedule": [*self.schedule],
             "choices": [choice_to_json(choice) for choice in self.choices],
+            "kernel_choices": [choices_to_json(choice) for choice in self.kernel_choices],
+            "passes": [note.to_json() for note in self.passes],
             "certificate": self.certificate.to_json(),
             "measured": self.measured.to_json() if self.measured is not None else None,
             "graph": write_graph(self.graph),
         }
-
-
-def schedules_of(graph: KernelGraph, choices: tuple[LaunchChoice, ...]) -> dict[str, Schedule]:
-    """Return launch choices of graph-defined kernels, in order, as the emitter takes them."""
-    return {
-        node.results[0].name: Schedule(
-            threads=choice.threads,
-            stages=choice.stages if choice.stages >= 2 and node.block.forloop_range > 1 else None,
-            cluster=choice.cluster,
-            layouts={name: _warp_layout(layout) for name, layout in choice.layouts.items()},
-        )
-        for node, choice in zip(graph.graph_defined, choices, strict=True)
-    }
-
-
-def _warp_layout(counts: tuple[int, int, int]) -> WarpLayout:
-    return WarpLayout(*counts)
-
-
-def choice_to_json(choice: LaunchChoice) -> dict[str, object]:
-    """Return a launch choice as a JSON object."""
-    return {
-        "threads": choice.threads,
-        "stages": choice.stages,
-        "cluster": choice.cluster,
-        "layouts": {name: list(layout) for name, layout in choice.layouts.items()},
-    }
-
-
-def choice_from_json(values: Mapping[str, Any]) -> LaunchChoice:
-    """Return the launch choice of a JSON object."""
-    layouts = {name: (rows, columns, depth) for name, (rows, columns, depth) in values["layouts"].items()}
-    return LaunchChoice(values["threads"], values["stages"], values["cluster"], layouts)

@@ -7,7 +7,7 @@ interruption keeps what is there, and the same call continues.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,13 +19,16 @@ from workbench.cost.lower_bound import lower_bound
 from workbench.cost.presets import preset as cost_preset
 from workbench.device.architecture import architecture
 from workbench.errors import LaunchError, UsageError
-from workbench.pipeline.candidate import Candidate, Measured, Refusal, choice_from_json
+from workbench.pipeline.candidate import Candidate, Measured, Refusal
+from workbench.pipeline.kernel_schedules import choice_from_json
+from workbench.pipeline.passes import check_passes, choices_from_json, note_from_json
 from workbench.pipeline.progress import Progress, ProgressLine, Stage, default_progress, silent
 from workbench.pipeline.result import Result
 from workbench.pipeline.run_folder import Request, RunFolder
+from workbench.pipeline.stable import schedule_stable, without_maxima
 from workbench.pipeline.structures import PartFound, find_in_default_space, find_structures, subjects_of
 from workbench.pipeline.trial import device_is_here, measure_candidates
-from workbench.pipeline.tuning import Proposal, Scheduled, Target, accept, as_written, schedule_all
+from workbench.pipeline.tuning import Certificates, Proposal, Scheduled, Target, accept, as_written, schedule_all
 from workbench.search.space import Space
 from workbench.ugraph.json_reader import read_graph
 from workbench.ugraph.json_value import JsonValue
@@ -39,6 +42,9 @@ KEEP, KEEP_MEASURED = 8, 24
 PER_STRUCTURE, PER_STRUCTURE_MEASURED = 3, 8
 """Schedules of one structure that may become candidates, likewise."""
 
+BARE = 90
+"""Number under which the search of a program without its maxima is recorded, beyond those of its parts."""
+
 MEASURED_PER_S = 1.0
 """Candidates that are measured for every second of a budget beyond the first ten."""
 
@@ -50,7 +56,9 @@ class Options:
     Attributes: space: which µGraphs are looked for (None: the default space, or a narrower one where that alone takes
     long); error: wanted bound of each certificate; seed: of every random choice;
     keep: candidates that are certified (None: 8, or 24 and more with a larger budget where a GPU measures them); preset:
-    of the cost model (None: the one fitted to measurements where the device's generation was measured).
+    of the cost model (None: the one fitted to measurements where the device's generation was measured); stable: offer
+    every structure with exponentials also with its rows' maxima subtracted (done without asking where the program itself
+    subtracts them); without: passes of the optimizer that are left out, of "layouts", "order", "memory", "threads".
     """
 
     space: Space | None = None
@@ -58,9 +66,12 @@ class Options:
     seed: int = 0
     keep: int | None = None
     preset: str | None = None
+    stable: bool = False
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises: UsageError for a count or an error that makes no sense."""
+        """Raises: UsageError for a count or an error that makes no sense; UnknownNameError for a pass."""
+        object.__setattr__(self, "without", check_passes(self.without))
         if self.keep is not None and self.keep < 1:
             raise UsageError(f"keep {self.keep}: at least 1 candidate is kept")
         if not 0 < self.error < 1:
@@ -74,6 +85,8 @@ class Options:
             "seed": self.seed,
             "keep": self.keep,
             "preset": self.preset,
+            "stable": self.stable,
+            "without": list(self.without),
         }
 
 
@@ -85,6 +98,7 @@ def superoptimize(
     measure: bool | None = None,
     options: Options | None = None,
     space: Space | None = None,
+    without: Sequence[str] | None = None,
     out: str | Path | None = None,
     fresh: bool = False,
     progress: Progress | None = None,
@@ -93,11 +107,11 @@ def superoptimize(
 
     device: whose kernels are wanted ("h200", "h100", "a100-80", ...). budget: seconds after which no new work is begun.
     measure: True lets the GPU decide among the cheapest, False the cost model alone; None measures where the device is.
-    options, space: what is looked for and how; `space` goes before `options.space`. out: a folder for result.json,
+    options, space, without: what is looked for and how; `space` and `without` go before those of `options`. out: a folder for result.json,
     search.jsonl and best.ugraph.json (by default one in the user's cache). fresh: ignore what an earlier run left there.
     progress: called with a `Stage`; by default a line in a terminal or notebook.
     Raises: UsageError for a program with block graphs, a budget below 0, a folder with another run's answer;
-    UnknownNameError for a device; LaunchError for measure=True without the device. Ctrl-C
+    UnknownNameError for a device or a pass; LaunchError for measure=True without the device. Ctrl-C
     returns what is there (`interrupted`), or is raised where nothing is.
     """
     expect_kernel_graph(program, "superoptimized")
@@ -106,6 +120,8 @@ def superoptimize(
     chosen = options or Options()
     if space is not None:
         chosen = replace(chosen, space=space)
+    if without is not None:
+        chosen = replace(chosen, without=tuple(without))
     line = default_progress() if progress is None else None
     try:
         run = _Run(program, device, chosen, budget, measure, out, fresh, progress or line or silent)
@@ -197,10 +213,18 @@ class _Run:
         scheduled = self._scheduled(found[0]) if len(found) == 1 else self._joined(found)
         if whole is not None:
             scheduled += self._scheduled(whole)
+        scheduled += self._stable(whole or (found[0] if len(found) == 1 else None))
         ranked = sorted([*scheduled, as_written(self.program, self.target)], key=lambda one: one.cost_us)
-        yield from accept(
-            self.program, ranked, self.target, keep=self.keep, error=self.options.error, seed=self.options.seed
-        )
+        certificates = Certificates(self.program, error=self.options.error, seed=self.options.seed)
+        yield from accept(ranked, self.target, certificates, keep=self.keep, without=self.options.without)
+
+    def _stable(self, found: PartFound | None) -> list[Proposal]:
+        """Return stable forms: of the structures found if asked for, of those of the program without maxima if it has some."""
+        structures = list(found.structures) if found is not None and self.options.stable else []
+        bare = without_maxima(self.program)
+        if bare is not None and not self._is_over():
+            structures += self._searched(LaxPart(bare, True), BARE).structures
+        return schedule_stable(structures, self.target, per_structure=self.per_structure)
 
     def _scheduled(self, found: PartFound) -> list[Proposal]:
         total = len(found.structures)
@@ -298,6 +322,10 @@ class _Run:
             device=self.target.device,
             origin=cast(str, values["origin"]),
             measured=None if measured is None else Measured(**measured),  # type: ignore[arg-type]
+            kernel_choices=tuple(
+                choices_from_json(one) for one in cast(list[dict[str, Any]], values["kernel_choices"])
+            ),
+            passes=tuple(note_from_json(one) for one in cast(list[dict[str, Any]], values["passes"])),
         )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from workbench.codegen.cuda.kernel_level import emit_program
 from workbench.cost.breakdown import Cost
 from workbench.cost.estimate import estimate
 from workbench.cost.hardware import Hardware
@@ -18,10 +17,9 @@ from workbench.cost.launch import LaunchChoice
 from workbench.cost.presets import Preset
 from workbench.cost.schedules import ScheduleRow, ScheduleSpace
 from workbench.device.architecture import architecture
-from workbench.device.executable import for_architecture
 from workbench.errors import EmitError, MissingRuleError, NotApplicableError
-from workbench.optimize.thread_graphs import build_thread_graphs
-from workbench.pipeline.candidate import Candidate, Refusal, schedules_of
+from workbench.pipeline.candidate import Candidate, Refusal
+from workbench.pipeline.passes import run_passes
 from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.verify.compare import verify
@@ -108,18 +106,19 @@ def schedule_all(
 
 
 def accept(
-    program: KernelGraph,
     proposals: Sequence[Proposal],
     target: Target,
+    certificates: Certificates,
     *,
     keep: int,
-    error: float,
-    seed: int,
+    without: Sequence[str] = (),
 ) -> Iterator[Candidate | Refusal]:
-    """Yield, cheapest first, candidates that are certified and can be written, and refusals, until `keep` are accepted."""
+    """Yield, in the order given, candidates that are certified and can be written, and refusals, until `keep` are accepted.
+
+    without: passes of the optimizer that are left out.
+    """
     accepted = 0
     arch = architecture(target.device)
-    certificates = Certificates(program, error=error, seed=seed)
     for proposal in proposals:
         if accepted == keep:
             return
@@ -132,20 +131,22 @@ def accept(
         if verdict.kind != "equal":
             yield _refusal("verify", one.graph, f"{verdict.kind}: {verdict.reason}")
             continue
-        graph = build_thread_graphs(one.graph).graph
         try:
-            emit_program(graph, schedules=for_architecture(graph, schedules_of(graph, one.choices), arch))
+            passed = run_passes(one.graph, one.choices, arch, without=without, verifier=certificates.again)
         except EmitError as fault:
             yield _refusal("emit", one.graph, str(fault))
             continue
         accepted += 1
+        cost = estimate(passed.graph, hardware=target.hardware, choices=one.choices, preset=target.preset)
         yield Candidate(
-            graph=graph,
+            graph=passed.graph,
             choices=one.choices,
-            cost=one.cost,
+            cost=cost,
             certificate=verdict,
             device=target.device,
             origin=one.origin,
+            kernel_choices=passed.kernel_choices,
+            passes=passed.notes,
         )
 
 
@@ -174,6 +175,13 @@ class Certificates:
                     alike.append((graph, known))
             self._known[graph.hash] = known
         return known
+
+    def again(self, given: KernelGraph, changed: KernelGraph) -> Verdict:
+        """Return the verdict on a certified graph that a pass changed: shared where both are the same expressions."""
+        before = self.verdict(given)
+        if have_equal_forms(given, changed):
+            return replace(before, reason="the same expressions at true shapes as before the pass")
+        return verify(self.program, changed, error=self.error, seed=self.seed)
 
     @staticmethod
     def _shared(graph: KernelGraph, verdict: Verdict) -> Verdict:
