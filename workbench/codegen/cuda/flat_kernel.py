@@ -18,11 +18,11 @@ from workbench.codegen.cuda.plan_notes import plan_notes
 from workbench.codegen.cuda.schedule import Schedule
 from workbench.codegen.cuda.shared_memory import allocate, derive_barriers
 from workbench.codegen.cuda.tile_values import Loaded, Saved, TileValue
-from workbench.codegen.cuda.units import Unit
 from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.errors import EmitError
 from workbench.ugraph.inference import Place
+from workbench.ugraph.kernel_units import Unit
 from workbench.ugraph.nodes import OpNode
 
 THREADS = 256

@@ -2,8 +2,8 @@
 
     emit_program(graph: KernelGraph, *, schedules: Mapping[str, Schedule] = {}, library: bool = True) -> EmittedProgram
 
-Graph-defined operators become one kernel each; predefined ones share kernels (`units.py`), products go to the library or,
-with library=False or where it does not take them, to a kernel of our own. `schedules` is keyed by the name of a kernel's
+Graph-defined operators become one kernel each; predefined ones share kernels (`ugraph/kernel_units.py`), products go to the
+library or, with library=False or where it does not take them, to a kernel of our own. `schedules` is keyed by the name of a kernel's
 first result. Raises `EmitError` for what is not claimed.
 
 Invariant: running the steps in order on buffers that live as stated gives the graph's outputs.
@@ -27,15 +27,15 @@ from workbench.codegen.cuda.emitted import (
 from workbench.codegen.cuda.flat_kernel import flat_kernel, flat_source
 from workbench.codegen.cuda.kernel import emit_block, has_narrow_side
 from workbench.codegen.cuda.library_matmul import plan_matmul
-from workbench.codegen.cuda.rule_blocks import product_block, rows_block
 from workbench.codegen.cuda.schedule import DEFAULT_SCHEDULE, Schedule
-from workbench.codegen.cuda.units import Grouping, Unit, UnitKind
 from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.errors import EmitError
 from workbench.optimize.memory import Lifetime, plan_memory, without_reuse
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_units import Grouping, Unit, UnitKind
 from workbench.ugraph.nodes import GraphDefinedNode, OpNode
+from workbench.ugraph.rule_blocks import product_block, rows_block
 
 WORKSPACE_ALIGNMENT = 256
 NO_SCHEDULES: Mapping[str, Schedule] = MappingProxyType({})

@@ -11,13 +11,13 @@ from tests.unit.codegen.cuda.emitting import Array, hard_inputs
 from workbench.codegen.cuda.host_program import run_program_on_host
 from workbench.codegen.cuda.host_run import HostOptions
 from workbench.codegen.cuda.kernel_level import emit_program
-from workbench.codegen.cuda.rule_blocks import grid_cuts, merged_leading, parts, row_tiles
 from workbench.codegen.cuda.storage import from_storage
 from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.interpret.floats import evaluate
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import grid_cuts, merged_leading, parts, row_tiles
 
 
 def outputs(graph: KernelGraph, cache: Path) -> tuple[Array, Array]:

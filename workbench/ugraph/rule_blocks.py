@@ -10,15 +10,17 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
-from workbench.codegen.cuda.launch_shape import MAX_GRID
-from workbench.codegen.cuda.units import Unit
 from workbench.core.dtypes import DType
 from workbench.core.shapes import Shape
 from workbench.core.tensors import DeviceTensor
 from workbench.ops.attributes import fraction
 from workbench.ugraph.builder import BlockBuilder
+from workbench.ugraph.kernel_units import Unit
 from workbench.ugraph.nodes import GraphDefinedNode, OpNode
 from workbench.ugraph.value import Value
+
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+"""Blocks along x, y, z that a launch takes (CUDA C++ Programming Guide, compute capability 9.0)."""
 
 ROW_ELEMENTS = 4096
 """Elements of a block of rows, about; a row is never cut."""
@@ -39,7 +41,7 @@ def grid_cuts(space: Shape, tiles: Sequence[int]) -> list[tuple[int, int]]:
     cuts = sorted((cut for cut in counts if cut[1] > 1), key=lambda cut: (-cut[1], cut[0]))[:3]
     return [
         (dim, count if count <= most else parts(space[dim], -(-space[dim] // most)))
-        for (dim, count), most in zip(cuts, MAX_GRID, strict=False)
+        for (dim, count), most in zip(cuts, MOST_BLOCKS, strict=False)
     ]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from workbench import programs
-from workbench.codegen.cuda.units import Grouping, Unit, UnitKind, folded_axis, live_nodes, row_space
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_units import Grouping, Unit, UnitKind, folded_axis, live_nodes, row_space
 from workbench.ugraph.nodes import OpNode
 
 
