@@ -46,9 +46,3 @@ def test_commands_and_programs_exist(readme: str) -> None:
     used = re.findall(r"\.venv/bin/workbench (\w+)(?: ([a-z]\w*))?", readme)
     assert {"check", "programs", "show", "doctor"} <= {command for command, _ in used} <= set(cli.COMMANDS)
     assert {program for _, program in used if program} <= set(wb.programs.names())
-
-
-def test_commands_that_are_not_built_are_listed(readme: str) -> None:
-    opening = readme[: readme.index("## Try it")]
-    promised = {"verify", "search", "optimize", "emit", "measure"}
-    assert {name for name in promised if f"`{name}`" in opening} == promised & set(cli.PROMISED)

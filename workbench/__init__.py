@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from workbench import records as records
     from workbench import views as views
     from workbench import widgets as widgets
+    from workbench import widgets as widgets
     from workbench.codegen.cuda.host_program import run_program_on_host as run_program_on_host
     from workbench.codegen.cuda.kernel_level import emit_program as emit_program
     from workbench.commands.open_device import open_device as open_device
@@ -169,7 +170,7 @@ _PLACES = {
 } | dict.fromkeys(OPERATORS, "workbench.ugraph.value")
 """Where each public name is defined; after a colon the name it has there, where that differs."""
 
-_MODULES = {name: f"workbench.{name}" for name in ("errors", "programs", "records", "units", "views")} | {
+_MODULES = {name: f"workbench.{name}" for name in ("errors", "programs", "records", "units", "views", "widgets")} | {
     "course": "workbench.cost.course",
     "expressions": "workbench.domains.expressions",
     "fields": "workbench.domains.finite_field",

@@ -33,10 +33,8 @@ COMMANDS = {
     "ablate": "table what each pruner of the search by prefixes saves",
     "replay": "print a recorded run the way it was printed when it ran",
     "measure": "time kernels beside what you would otherwise run",
+    "lab": "open the notebooks in JupyterLab, or the launchpad alone as a page",
     "doctor": "say which optional parts this machine has",
-}
-PROMISED = {
-    "lab": "open the notebooks",
 }
 _LEADING = ("--json", "--debug")
 
@@ -91,7 +89,7 @@ def _run(tokens: list[str]) -> int:
     words = next((number for number, token in enumerate(tokens) if token not in _LEADING), len(tokens))
     leading, tokens = tokens[:words], tokens[words:]
     if not tokens:
-        raise UsageError(f"name a command: {', '.join((*COMMANDS, *PROMISED))}; see workbench --help")
+        raise UsageError(f"name a command: {', '.join(COMMANDS)}; see workbench --help")
     if tokens[0] in ("-h", "--help", "--version"):
         print(f"workbench {__version__}" if tokens[0] == "--version" else _overview())
         return 0
@@ -101,7 +99,7 @@ def _run(tokens: list[str]) -> int:
     from workbench.commands.answer import Call
     from workbench.commands.requests import split_settings
 
-    parser = _Parser(prog=f"workbench {name}", description={**COMMANDS, **PROMISED}[name], allow_abbrev=False)
+    parser = _Parser(prog=f"workbench {name}", description=COMMANDS[name], allow_abbrev=False)
     command.add_arguments(parser)
     parser.add_argument("--set", nargs="+", metavar="NAME=VALUE", help="sizes of the program, for example batch=16")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
@@ -116,14 +114,9 @@ def _command(name: str) -> Command:
     if name in COMMANDS:
         module: Command = import_module(f"workbench.commands.{name}")
         return module
-    if name in PROMISED:
-        from workbench.commands.promised import Promised
-
-        return Promised(name)
-    known = (*COMMANDS, *PROMISED)
-    near = difflib.get_close_matches(name, known, n=2)
+    near = difflib.get_close_matches(name, COMMANDS, n=2)
     raise UsageError(
-        f"unknown command {name!r}; " + (f"did you mean {' or '.join(near)}?" if near else ", ".join(known))
+        f"unknown command {name!r}; " + (f"did you mean {' or '.join(near)}?" if near else ", ".join(COMMANDS))
     )
 
 
@@ -160,11 +153,9 @@ class _Progress:
 
 
 def _overview() -> str:
-    width = max(map(len, (*COMMANDS, *PROMISED)))
+    width = max(map(len, COMMANDS))
     lines = ["usage: workbench COMMAND [--set NAME=VALUE ...] [--json] ...", "", "commands:"]
     lines += [f"  {name:{width}}  {text}" for name, text in COMMANDS.items()]
-    lines += ["", "not built yet in this version:"]
-    lines += [f"  {name:{width}}  {text}" for name, text in PROMISED.items()]
     lines += ["", "workbench COMMAND --help tells the arguments of one command."]
     return "\n".join(lines)
 

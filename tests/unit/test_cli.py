@@ -14,14 +14,8 @@ import pytest
 
 import workbench as wb
 from tests.unit.commands.calling import SMALL, ask, complaint, run
-from workbench.cli import PROMISED, main
+from workbench.cli import main
 from workbench.commands import check
-
-
-@pytest.mark.parametrize("name", sorted(PROMISED))
-def test_commands_not_built_say_so(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    words = {"optimize": ["gqa"]}
-    assert f"{name} is not built yet" in complaint(capsys, name, *words.get(name, []))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 Invariant: it does nothing that `wb.superoptimize` and a candidate's own methods do not do; work happens beside the
 notebook and can be stopped, which keeps what is there. Without a GPU it says so and replays records.
+Long because every control of one page is declared, obeyed and drawn here.
 """
 
 from __future__ import annotations

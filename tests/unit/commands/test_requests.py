@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.unit.commands.calling import ask
-from workbench.cli import COMMANDS, PROMISED
+from workbench.cli import COMMANDS
 from workbench.commands.requests import split_settings
 from workbench.errors import UsageError
 
@@ -30,7 +30,7 @@ def test_json_may_stand_before_the_command(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(out)["programs"][0]["name"] == "gqa"
 
 
-@pytest.mark.parametrize("name", sorted([*COMMANDS, *PROMISED]))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_help_of_every_command(capsys: pytest.CaptureFixture[str], name: str) -> None:
     code, out, err = ask(capsys, name, "--help")
     assert (code, err) == (0, "")

@@ -1,0 +1,243 @@
+"""Each widget in JupyterLab: it renders, keys and controls work, and the page says what the traits say."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("nbformat")
+
+from playwright.sync_api import expect
+
+from tests.browser.lab_page import LabPage, write_notebook
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+SMALL = "p = wb.programs.get('rms_norm_linear', batch=4, hidden=24, out=10)"
+SHOTS = os.environ.get("WORKBENCH_SCREENSHOTS", "")
+Opener = Callable[..., LabPage]
+
+
+@pytest.fixture
+def opened(browser: Browser, lab: tuple[str, Path], request: pytest.FixtureRequest) -> Iterator[Opener]:
+    """Open a notebook whose cells ran; afterwards nothing was wrong in the console, and nothing left the machine."""
+    address, root = lab
+    pages: list[LabPage] = []
+
+    def open_notebook(*cells: str) -> LabPage:
+        name = f"{request.node.name}.ipynb"
+        write_notebook(root / name, ["import workbench as wb", *cells])
+        page = LabPage(browser, address, name)
+        pages.append(page)
+        page.run_all()
+        expect(root_of(page)).to_be_visible(timeout=30_000)
+        return page
+
+    yield open_notebook
+    for page in pages:
+        errors, outside = list(page.errors), list(page.outside)
+        page.close()
+        assert not errors, errors
+        assert not outside, outside
+
+
+def root_of(page: LabPage) -> Locator:
+    """Return the widget's element."""
+    return page.page.locator(".jp-OutputArea .wb-root:not(.wb-twin .wb-root)").first
+
+
+def settle(page: LabPage, name: str, locator: Locator, expected: str | None = None) -> str:
+    """Wait until an element's text is a trait's value, and return it."""
+    end = time.monotonic() + 15
+    while True:
+        said, shown = str(page.ask(name)), locator.inner_text()
+        if said == shown and (expected is None or said == expected):
+            return said
+        assert time.monotonic() < end, f"{name} is {said!r}, the page says {shown!r}, expected {expected!r}"
+        page.page.wait_for_timeout(30)
+
+
+def shots(page: LabPage, name: str) -> None:
+    """Take pictures of the widget in both themes, where a folder for them is named."""
+    for theme in ("dark", "light"):
+        page.theme(theme)
+        expect(root_of(page)).to_have_attribute("data-theme", theme)
+        if SHOTS:
+            page.page.mouse.move(3, 3)
+            page.page.wait_for_timeout(400)
+            root_of(page).screenshot(path=f"{SHOTS}/{name}_{theme}.png")
+
+
+def test_stepper(opened: Opener) -> None:
+    page = opened(SMALL, "w = wb.widgets.SearchStepper(p, space=wb.Space(max_block_ops=3))\nw")
+    root = root_of(page)
+    status, value = root.locator(".wb-status"), root.locator('[data-pane="event"] [data-role="value"]')
+    expect(status).to_contain_text("event 1 of")
+    root.focus()
+    for number in range(20):
+        page.page.keyboard.press("ArrowRight")
+        expect(status).to_contain_text(f"event {number + 2} of")
+        settle(page, "w.status", status)
+        assert page.ask("w.position") == number + 1
+        said = page.ask("w.value")
+        shown = value.get_attribute("aria-label") if value.count() else None
+        assert shown == said, (shown, said)
+        tree = root.locator('[data-pane="tree"] .wb-now')
+        assert tree.count() == 1
+    page.page.keyboard.press("ArrowLeft")
+    settle(page, "w.status", status)
+    assert page.ask("w.position") == 19
+    slider = root.locator('input[data-trait="position"]')
+    slider.focus()
+    page.page.keyboard.press("ArrowLeft")
+    expect(status).to_contain_text("event 19 of")
+    # dropped prefixes may be kept on purpose, and a run stops at once
+    while not page.ask("w.rule"):
+        root.focus()
+        page.page.keyboard.press("ArrowRight")
+        page.page.wait_for_timeout(100)
+    dropped = page.ask("w.prefix")
+    root.focus()
+    page.page.keyboard.press("k")
+    expect(root.locator('[data-pane="runs"]')).to_contain_text(f"keeps {dropped}")
+    root.get_by_role("button", name="search all").click()
+    expect(root.locator('[data-pane="runs"]')).to_contain_text("finished", timeout=30_000)
+    root.get_by_role("button", name="previous complete").or_(
+        root.locator('button[data-do="previous_complete"]')
+    ).first.click()
+    page.page.wait_for_timeout(500)
+    assert page.ask("w.kind") in ("Completed", "Finished", "Verified", "Refused", "Extended", "Pruned")
+    shots(page, "stepper")
+
+
+def test_stepper_stops_a_search(opened: Opener) -> None:
+    page = opened(
+        "p = wb.programs.get('rms_norm_linear')",
+        "w = wb.widgets.SearchStepper(p, space=wb.Space(max_block_ops=7))\nw",
+    )
+    root = root_of(page)
+    root.get_by_role("button", name="search all").click()
+    expect(root.get_by_role("button", name="stop")).to_be_enabled(timeout=10_000)
+    page.page.wait_for_timeout(1500)
+    before = page.ask("w.length")
+    assert before > 10
+    start = time.monotonic()
+    root.focus()
+    page.page.keyboard.press("Escape")
+    expect(root.locator(".wb-status")).to_contain_text("are kept", timeout=5_000)
+    took = time.monotonic() - start
+    after = page.ask("w.length")
+    assert not page.ask("w.running")
+    assert after >= before
+    page.page.wait_for_timeout(600)
+    assert page.ask("w.length") == after
+    assert took < 3.0, took  # on a busy machine; the unit test measures 0.5 s without a browser
+    shots(page, "stepper_stopped")
+
+
+def test_graph_explorer(opened: Opener) -> None:
+    page = opened(
+        "a, = wb.programs.known_good('rms_norm_linear')[:1]",
+        "w = wb.widgets.GraphExplorer(a)\nw",
+    )
+    root = root_of(page)
+    node = root.locator('[data-pane="picture"] [data-link="n0.3"]')
+    node.locator("text").first.click()
+    expect(node).to_have_class("node block wb-selected wb-hot")
+    assert page.ask("w.selected") == "n0.3"
+    lit = root.locator('[data-pane="code"] .wb-selected')
+    assert lit.count() > 0
+    assert "t0" in lit.first.inner_text()
+    slider = root.locator('input[data-trait="iteration"]')
+    slider.focus()
+    for number in range(20 if int(slider.get_attribute("max") or 0) >= 20 else 10):
+        page.page.keyboard.press("ArrowRight")
+        page.page.wait_for_timeout(120)
+        assert page.ask("w.iteration") == number + 1
+        for line in page.ask("w.tiles"):
+            part = line.split(": ", 1)[1]
+            expect(root.locator('[data-pane="tiles"] title', has_text=part)).to_have_count(1)
+    root.focus()
+    page.page.keyboard.press("x")
+    expect(root.locator(".wb-status")).to_contain_text("5 nodes drawn")
+    root.locator('[data-pane="picture"] [data-do="toggle_open"]').locator("text").first.click()
+    expect(root.locator(".wb-status")).to_contain_text("13 nodes drawn")
+    shots(page, "graph_explorer")
+
+
+def test_verifier_view(opened: Opener) -> None:
+    page = opened(
+        SMALL,
+        "q = next(iter(wb.near_misses(p)))\nw = wb.widgets.VerifierView(p, getattr(q, 'graph', q))\nw",
+    )
+    root = root_of(page)
+    expect(root.locator('[data-pane="verdict"]')).to_contain_text("different", timeout=30_000)
+    expect(root.locator('[data-pane="witness"]')).to_contain_text("the candidate gives")
+    root.focus()
+    for _ in range(20):
+        page.page.keyboard.press("ArrowRight")
+        page.page.wait_for_timeout(60)
+        for side in ("left", "right"):
+            settle(page, f"w.{side}_name", root.locator(f'[data-pane="{side}"] td').nth(1))
+    assert page.ask("w.position") == page.ask("w.length") - 1
+    assert root.locator('[data-pane="left"] .wb-differs').count() > 0
+    shots(page, "verifier_view")
+
+
+def test_schedule_explorer(opened: Opener) -> None:
+    page = opened("w = wb.widgets.ScheduleExplorer(wb.programs.known_good('rms_norm_linear')[0])\nw")
+    root = root_of(page)
+    expect(root.locator('[data-pane="map"] svg')).to_be_visible(timeout=30_000)
+    root.focus()
+    keys = ["ArrowUp", "ArrowLeft", "ArrowUp", "ArrowRight"] * 5
+    for key in keys:
+        page.page.keyboard.press(key)
+        page.page.wait_for_timeout(120)
+        cell, cost, x, y = page.ask("(list(w.cell), f'{w.cost_us:.2f}', w.x, w.y)")
+        told = f"{x} = {cell[0]}, {y} = {cell[1]}: " + ("no schedule fits" if cost == "nan" else f"{cost} us")
+        expect(root.locator('[data-pane="cell"]')).to_contain_text(told)
+    root.locator('select[data-trait="metric"]').select_option("fits")
+    expect(root.locator('[data-pane="map"]')).to_contain_text("a block can hold")
+    assert page.ask("w.metric") == "fits"
+    root.locator('select[data-trait="metric"]').select_option("cost")
+    root.focus()
+    page.page.keyboard.press("b")
+    page.page.wait_for_timeout(300)
+    shots(page, "schedule_explorer")
+
+
+def test_launchpad(opened: Opener) -> None:
+    page = opened("w = wb.widgets.Launchpad('rms_norm_linear', fresh=True, max_block_ops=8)\nw")
+    root = root_of(page)
+    root.get_by_role("button", name="search", exact=True).click()
+    expect(root.locator('[data-pane="candidates"]')).to_contain_text("fastest", timeout=90_000)
+    settle(page, "w.status", root.locator(".wb-status"))
+    root.focus()
+    page.page.keyboard.press("ArrowDown")
+    expect(root.locator('[data-pane="candidates"] tr.wb-now td').first).to_have_text("1")
+    assert page.ask("w.chosen") == 1
+    expect(root.locator(".wb-notice")).to_contain_text("there is no h200 here")
+    root.get_by_role("button", name="compile").click()
+    expect(root.locator('[data-pane="kernels"]')).to_contain_text("shared bytes", timeout=30_000)
+    shots(page, "launchpad")
+    # typed formulas, and a run that is stopped
+    root.locator('select[data-trait="program"]').select_option("a formula of your own")
+    expect(root.locator('[data-pane="request"]')).to_contain_text("rms_norm")
+    formula = root.locator('input[data-trait="formula"]')
+    formula.fill("exp(X) @ Q")
+    formula.press("Enter")
+    expect(root.locator('[data-pane="request"]')).to_contain_text("Q is no input")
+    formula.fill("exp(X * G) @ W")
+    formula.press("Enter")
+    expect(root.locator('[data-pane="request"]')).to_contain_text("exp")
+    root.get_by_role("button", name="search", exact=True).click()
+    root.get_by_role("button", name="stop").click(timeout=5_000)
+    expect(root.get_by_role("button", name="search", exact=True)).to_be_enabled(timeout=20_000)
