@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 import workbench as wb  # noqa: E402
-from benchmarks.gpu_variants import Variant, target_row  # noqa: E402
+from benchmarks.gpu_variants import Variant, target_row, unlisted_rows  # noqa: E402
 from workbench.codegen.cuda.schedule import Schedule  # noqa: E402
 from workbench.records.candidates import StoredCandidate, candidate_store, save_candidate  # noqa: E402
 from workbench.records.table_rows import TABLE_ROWS  # noqa: E402
@@ -48,17 +48,16 @@ def main() -> int:
         row["row"]: (row.get("best") or {}).get("times", {}) for row in json.loads(options.tune.read_text())["rows"]
     }
     bad = 0
-    for row in TABLE_ROWS:
+    for row in [*(target_row(row) for row in TABLE_ROWS), *unlisted_rows()]:
         times = {name: pair[0] for name, pair in told.get(row.label, {}).items() if not name.startswith("peer ")}
         names = sorted(times, key=lambda name: times[name])[: options.best]
-        made = target_row(row)
-        variants: dict[str, Variant] = {variant.name: variant for variant in made.variants}
+        variants: dict[str, Variant] = {variant.name: variant for variant in row.variants}
         for name in names:
             if name.startswith("known good") or name not in variants:
                 print(f"--   {row.label}: {name}: {'measured anyway' if name in variants else 'no longer a variant'}")
                 continue
             variant = variants[name]
-            verdict: Any = wb.verify(made.reference, variant.graph)
+            verdict: Any = wb.verify(row.reference, variant.graph)
             certificate = {
                 "verdict": verdict.kind, "error_bound": verdict.error_bound, "proved": verdict.proved, "tests": verdict.tests
             }  # fmt: skip
@@ -73,7 +72,7 @@ def main() -> int:
                 certificate=certificate,
                 provenance={"by": f"benchmarks/gpu_tune.py, {name}"},
             )
-            save_candidate(store, made.reference, candidate, device=options.device, version=wb.__version__)
+            save_candidate(store, row.reference, candidate, device=options.device, version=wb.__version__)
             print(f"kept {row.label}: {name}: {times[name]:.2f} us")
     return bad
 

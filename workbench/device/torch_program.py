@@ -35,7 +35,7 @@ class TorchProgram:
 def torch_program(graph: KernelGraph, attention: Sequence[Attention] = ()) -> TorchProgram:
     """Return a program of predefined operators as a torch function; `attention`: what is computed by SDPA.
 
-    Norms that torch has as one function are taken so: rms_norm(x) * gain, and x / rms(x) over one of the last two axes.
+    What torch has as one function is taken so: rms_norm(x) * gain, x / rms(x) over one of the last two axes, x @ w + bias.
     Raises: EmitError for a graph-defined kernel, which torch lacks; MissingRuleError.
     """
     return _Writer(graph, attention).write()
@@ -51,7 +51,9 @@ class _Writer:
         uses = [name for node in graph.nodes for name in node.operands] + list(graph.output_names)
         self._single = {name for name in self._makers if uses.count(name) == 1}
         self._lines: list[str] = []
+        self._made: dict[str, str] = {}
         self._skipped = self._fused_norms()
+        self._biased = self._fused_biases()
 
     def _fused_norms(self) -> dict[str, str]:
         """Return expressions of results that take a norm in with them; the norm's own result is covered then."""
@@ -85,17 +87,41 @@ class _Writer:
                     self._covered.add(node.operands[1])
         return found
 
+    def _fused_biases(self) -> dict[str, tuple[str, str]]:
+        """Return, for each sum of a product of matrices and a vector, as a linear layer has it: (product, vector)."""
+        found: dict[str, tuple[str, str]] = {}
+        for node in self._graph.nodes:
+            if not isinstance(node, OpNode) or node.op != "add":
+                continue
+            for product, vector in (node.operands, node.operands[::-1]):
+                maker, bias = self._makers.get(product), self._graph.tensor(vector)
+                if not isinstance(maker, OpNode) or maker.op != "matmul" or product not in self._single:
+                    continue
+                operands = [self._graph.tensor(name) for name in maker.operands]
+                types = {tensor.dtype for tensor in (*operands, bias, *node.results)}
+                are_matrices = {len(tensor.shape) for tensor in operands} == {2} and len(types) == 1
+                if are_matrices and bias.shape == node.results[0].shape[-1:] and product not in self._covered:
+                    found[node.results[0].name] = (product, vector)
+                    self._covered.add(product)
+                    break
+        return found
+
     def write(self) -> TorchProgram:
-        """Return the text."""
+        """Return the text; what was computed before is not computed again."""
         for node in self._graph.nodes:
             assert isinstance(node, OpNode)
             made = [tensor.name for tensor in node.results]
             if made[0] in self._covered:
                 continue
+            expression = self._expression(node)
+            if expression in self._made and len(made) == 1:
+                self._names[made[0]] = self._made[expression]
+                continue
             for name in made:
                 self._names[name] = f"v{len(self._names)}"
+            self._made[expression] = self._names[made[0]]
             targets = ", ".join(self._names[name] for name in made) + ("," if len(made) > 1 else "")
-            self._lines.append(f"    {targets} = {self._expression(node)}  # {node.op}: {', '.join(made)}")
+            self._lines.append(f"    {targets} = {expression}  # {node.op}: {', '.join(made)}")
         outputs = ", ".join(self._output(name) for name in self._graph.output_names)
         arguments = ", ".join(f"x{position}" for position in range(len(self._graph.inputs)))
         return TorchProgram("\n".join([f"def program({arguments}):", *self._lines, f"    return {outputs}", ""]))
@@ -121,6 +147,10 @@ class _Writer:
             return self._attention(self._fused[result.name])
         if result.name in self._skipped:
             return self._norm(node, self._skipped[result.name])
+        if result.name in self._biased:
+            product, vector = self._biased[result.name]
+            operands = [self._operand(name, as_number=False) for name in (vector, *self._makers[product].operands)]
+            return f"torch.addmm({', '.join(operands)})"
         wants_number = node.op in TAKES_NUMBERS
         operands = [self._operand(name, as_number=wants_number) for name in node.operands]
         if operands and all(is_literal(operand) for operand in operands):

@@ -117,6 +117,25 @@ def test_norms_are_taken_as_one_function() -> None:
     assert "weight=" not in torch_program(both).source  # the norm itself is an output too
 
 
+def test_nothing_is_computed_twice_and_biases_go_with_their_products(rng: np.random.Generator) -> None:
+    graph = wb.trace(
+        lambda X, W1, W2, B: (wb.rms_norm(X) @ W1 + B, B + wb.rms_norm(X) @ W2, X @ W1 + X @ W2),
+        X=(4, 8), W1=(8, 8), W2=(8, 8), B=(8,), dtype="float32",
+    )  # fmt: skip
+    source = torch_program(graph).source
+    assert source.count("F.rms_norm") == 1
+    assert source.count("torch.addmm(x3, ") == 2
+    assert source.count(" @ ") == 2  # the third sum is of two products
+    shared = wb.trace(lambda X, W, B: (lambda p: (p + B, p))(X @ W), X=(4, 8), W=(8, 8), B=(8,), dtype="float32")
+    assert "addmm" not in torch_program(shared).source  # the product is an output too
+    row = wb.trace(lambda X, W, B: X @ W + B, X=(4, 8), W=(8, 8), B=(1, 8), dtype="float32")
+    assert "addmm" not in torch_program(row).source
+    twice = wb.trace(lambda X: (wb.exp(X), wb.exp(X)), X=(4, 8), dtype="float32")
+    assert torch_program(twice).source.count("torch.exp") == 1
+    if importlib.util.find_spec("torch") is not None:
+        assert all(close(one, rng) for one in (graph, shared, row, twice))
+
+
 def test_graph_defined_kernels_are_refused_with_the_cure() -> None:
     with pytest.raises(EmitError, match="time the program it was made from"):
         torch_program(wb.programs.known_good("lora")[0])
