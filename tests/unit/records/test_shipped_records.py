@@ -1,4 +1,4 @@
-"""What ships in data/records is whole: no damaged line, every candidate loads and answers for its program, each row of the table has one."""
+"""What ships in data/records is whole: no damaged line, every candidate loads and answers for its program."""
 
 from __future__ import annotations
 
