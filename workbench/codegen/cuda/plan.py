@@ -80,6 +80,9 @@ from workbench.ugraph.inference import Place
 MOST_LOGITS = 64
 """Floats of a product that a thread holds within an iteration by choice, where it could do with fewer."""
 
+SMALL_INPUT = 16384
+"""Elements of an input that is staged without asking whether there is room."""
+
 LONG_LOOP = 4
 """Iterations from which adding up the warps' partial results after the loop is paid for by less to read in it."""
 
@@ -542,8 +545,14 @@ class Planner:
                 spread(tile, layout)
 
     def place_inputs(self) -> None:
-        """Decide which inputs that no product reads are staged: those the loop reads beside staged ones or repeatedly."""
+        """Decide which inputs that no product reads are staged: those the loop reads beside staged ones or repeatedly.
+
+        So are those from which the loop computes factors of products: read where they are needed, nothing would hide their
+        way from device memory. A loop of elementwise operators alone waits for nothing else, so it reads them directly.
+        """
+        steps = self.result.steps[Section.LOOP]
         has_ring = any(tile.is_looped for tile in self.result.staged.values())
+        is_staging = has_ring or any(isinstance(step, ProductStep) for step in steps)
         in_loop = {
             leaf
             for stage in self.result.stages_of(Section.LOOP)
@@ -553,10 +562,19 @@ class Planner:
         for value in self.order:
             if not isinstance(value, Loaded) or value in self.result.staged:
                 continue
-            if value in in_loop and (has_ring or value.place is Place.INVARIANT) and prod(value.shape) <= 16384:
+            is_looped = value.place is Place.LOOP
+            is_wanted = value in in_loop and (is_staging or not is_looped)
+            if is_wanted and (prod(value.shape) <= SMALL_INPUT or (is_looped and self.has_room(value))):
                 self.stage_input(value, is_operand=False)
             else:
                 self.result.direct.append(value)
+
+    def has_room(self, value: Loaded) -> bool:
+        """Return True when shared memory has room for the ring of one more input, with a quarter left for what comes later."""
+        copies = self.schedule.stages or 2
+        taken = sum(tile.bytes_each * (copies if tile.is_looped else 1) for tile in self.result.tiles)
+        more = input_tile("", C_TYPES[value.dtype], value.shape, transposed=False).bytes_each * copies
+        return 4 * (taken + more) <= 3 * self.schedule.shared_limit
 
 
 def staged_tile(value: Loaded, variable: str, *, is_operand: bool, layout: SharedLayout | None = None) -> SharedTile:

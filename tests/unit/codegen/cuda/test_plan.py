@@ -151,3 +151,32 @@ def test_refusals_name_node_rule_and_cure() -> None:
             block_graph(looped_product, (16, 64), (64, 64), loop=2),
             schedule=Schedule(layouts={"t0": WarpLayout(3, 1, 1)}),
         )
+
+
+def scaled_weight(block: BlockBuilder) -> None:
+    """X (g Z) over the loop: Z is scaled before it is multiplied."""
+    x, g, z = block.load(0, fmap=1), block.load(1, fmap=0), block.load(2, fmap=0)
+    block.save(block.accumulate(x @ block.apply("mul", z, g)))
+
+
+def test_inputs_of_computed_factors_are_staged_where_there_is_room() -> None:
+    def staged(depth: int, columns: int, **schedule: int) -> set[str]:
+        graph = block_graph(scaled_weight, (16, 4 * depth), (4 * depth, 1), (4 * depth, columns), loop=4)
+        plan = planned(graph, schedule=Schedule(**schedule))  # type: ignore[arg-type]
+        return {value.label for value in plan.staged}
+
+    assert staged(256, 64) == {"x", "y", "z"}
+    assert staged(256, 80) == {"x", "y", "z"}  # 40 KB a tile
+    assert staged(512, 96) == {"x", "y"}  # 96 KB: two do not fit beside their product's factor
+    assert staged(256, 80, stages=5) == {"x", "y"}  # five do not
+
+
+def test_a_loop_stages_what_its_computed_factors_read_though_no_product_does() -> None:
+    def fill(block: BlockBuilder) -> None:
+        x, z = block.load(0, fmap=1), block.load(1, fmap=0)
+        block.save(block.accumulate(block.apply("silu", x) @ block.apply("square", z)))
+
+    plan = planned(block_graph(fill, (16, 256), (256, 32), loop=4))
+    assert {value.label for value in plan.staged} == {"x", "y"}
+    elementwise = block_graph(lambda block: block.save(block.accumulate(block.load(0, fmap=1))), (16, 256), loop=4)
+    assert not planned(elementwise).staged
