@@ -49,6 +49,12 @@ MAX_ROW_SLOTS = 256
 MAX_SLOTS = 64
 """Registers of one array that a sink may keep in a thread."""
 
+MOST_BESIDE_PRODUCTS = 144
+"""Registers that the fragments of a loop's products and one such array may take together (with 160 they spilled)."""
+
+FEW_SLOTS = 8
+"""Registers of such an array that are found in any case."""
+
 
 class WalkChooser:
     """Chooses walks in order of the steps, then places results."""
@@ -138,13 +144,21 @@ class WalkChooser:
         walk = RowsWalk(stage.space, inner, threads=plan.threads, width=width, cluster=dealt, has_slots=has_slots)
         check_counts(walk, stage, has_slots=has_slots)
         for sink in stage.sinks:
-            if isinstance(sink, KeepSink) and walk.element_slots > MAX_SLOTS and sink.tile is None:
+            if isinstance(sink, KeepSink) and walk.element_slots > self.most_kept and sink.tile is None:
                 sink.tile = plain_tile(plan.names.claim(f"{sink.value.name}_kept"), sink.value.shape)
                 plan.tiles.append(sink.tile)
             if isinstance(sink, RunningSink) and walk.element_slots > MAX_SLOTS and sink.tile is None:
                 sink.tile = plain_tile(plan.names.claim(f"{sink.value.name}_kept"), sink.value.shape)
                 plan.tiles.append(sink.tile)
         return walk
+
+    @property
+    def most_kept(self) -> int:
+        """The elements of an accumulator that a thread keeps in registers: fewer where the loop's products fill them."""
+        steps = [step for step in self.plan.steps[Section.LOOP] if isinstance(step, ProductStep)]
+        products = sum(step.layout.accumulators for step in steps if step.kept is not None)
+        products += max((step.layout.accumulators for step in steps if step.kept is None), default=0)
+        return min(MAX_SLOTS, max(FEW_SLOTS, MOST_BESIDE_PRODUCTS - products))
 
     def inner_axis(self, stage: Stage) -> int | None:
         """Return the axis (from the front) along which neighbouring threads take neighbouring elements."""

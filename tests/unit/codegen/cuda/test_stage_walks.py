@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.codegen.cuda.planned import attention, block_graph, looped_product, planned
 from workbench.codegen.cuda.plan import KernelPlan
 from workbench.codegen.cuda.stage_walks import only_saves, padded, row_shape
-from workbench.codegen.cuda.steps import Section, Stage, leaves
+from workbench.codegen.cuda.steps import KeepSink, Section, Stage, leaves
 from workbench.codegen.cuda.walks import FragmentWalk, OperandWalk, RowsWalk
 from workbench.ugraph.builder import BlockBuilder
 
@@ -69,3 +69,20 @@ def test_shapes() -> None:
     stage = Stage(section=Section.AFTER, space=(2,), ragged=(None,), inner=None, sinks=[])
     assert only_saves(stage)
     assert not only_saves(Stage(section=Section.AFTER, space=(2,), ragged=(None,), inner=None, sinks=[object()]))  # type: ignore[list-item]
+
+
+def test_what_is_kept_beside_large_products_lies_in_shared_memory() -> None:
+    def fill(block: BlockBuilder) -> None:
+        q, k, v = block.load(0), block.load(1, fmap=1), block.load(2, fmap=0)
+        weights = block.apply("exp", q @ k)
+        block.save(block.accumulate(weights, "sum_to_columns", columns=64))
+        block.save(block.accumulate(weights @ v))
+
+    def kept(rows: int) -> KeepSink:
+        plan = planned(block_graph(fill, (rows, 64), (64, 512), (512, 64), loop=4))
+        stages = plan.stages_of(Section.LOOP)
+        (sink,) = (sink for stage in stages for sink in stage.sinks if isinstance(sink, KeepSink))
+        return sink
+
+    assert kept(32).tile is None
+    assert kept(64).tile is not None  # 128 floats of products and 32 of these spilled
