@@ -1,6 +1,6 @@
 """From a program to a measured best on a GPU: seconds, what the model said, what the GPU said, over the speed table's rows.
 
-    python benchmarks/gpu_superoptimize.py [--only TEXT,...] [--keep 24] [--out DIR]
+    python benchmarks/gpu_superoptimize.py [--only TEXT,...] [--keep 24] [--stable] [--out DIR]
 
 Needs a GPU of the architecture of `--device`. Writes every candidate into DIR/candidates.jsonl.
 """
@@ -29,6 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="rows whose label holds one of these texts")
     parser.add_argument("--keep", type=int, default=24)
+    parser.add_argument("--stable", action="store_true", help="stable forms of exponentials beside the others")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "superoptimize")
     options = parser.parse_args()
@@ -43,7 +44,7 @@ def main() -> int:
         try:
             program = instance(row.program, "standard", "float16", dict(row.sizes)).build()
             result = superoptimize(
-                program, options.device, measure=True, options=Options(keep=options.keep), fresh=True,
+                program, options.device, measure=True, options=Options(keep=options.keep, stable=options.stable), fresh=True,
                 out=options.out / label.replace(" ", "_"),
             )  # fmt: skip
         except WorkbenchError as error:
@@ -64,6 +65,11 @@ def main() -> int:
             continue
         rank = spearman([one.cost_us for one in timed], [one.time_us for one in timed])
         best = result.best
+        stable = [one for one in timed if "stable" in one.origin]
+        unsafe = [one for one in timed if "stable" not in one.origin]
+        if stable and unsafe:
+            fastest = [min(group, key=lambda one: one.time_us).time_us for group in (stable, unsafe)]
+            reasons = f"stable form {fastest[0]:.2f} us, others {fastest[1]:.2f} us ({fastest[0] / fastest[1] - 1:+.0%}); {reasons}"
         print(
             f"{label}: {best.time_us:.2f} us measured, {best.cost_us:.2f} modelled, {len(timed)} timed, rank correlation "
             f"{rank:.2f}, {seconds:.1f} s; {'; '.join(str(entry) for entry in best.schedule)} {reasons}",

@@ -99,7 +99,7 @@ class Predictor:
                         continue
                     owners.append(number)
                     for name in COUNTED:
-                        columns[name].append(counts[name])
+                        columns[name].append(counts.get(name, 0.0))
             if owners:
                 arrays = {name: np.asarray(values, float) for name, values in columns.items()}
                 self.groups.append((cold, np.asarray(owners, np.intp), arrays))

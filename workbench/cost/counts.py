@@ -33,17 +33,20 @@ COUNTED = {
     "handed_bytes": "bytes of results for later kernels",
     "stage_bytes": "bytes that one block loads in one iteration",
     "once_bytes": "bytes that one block loads once into shared memory",
+    "read_bytes": "bytes of an iteration's tiles that threads read from device memory where they need them, unstaged",
     "direct_bytes": "bytes that the threads of one block read from device memory where they need them",
     "uneven_bytes": "bytes of an iteration's tiles that end early in some blocks or whose rows are no whole sectors",
     "last_uneven_bytes": "the same, outside the loop",
     "run_bytes": "contiguous bytes of a tile, averaged over what is loaded",
     "tensor_flops": "flops of tensor cores in one iteration, tiles padded, as if all were of 16 bits",
     "lanes": "instructions of ordinary lanes in one iteration",
+    "wide": "elements of float32 factors that tensor cores read in one iteration, each warp's",
     "special": "results of special-function units in one iteration",
     "shared_traffic": "bytes to and from shared memory in one iteration",
     "barriers": "block barriers in one iteration",
     "last_tensor_flops": "the same, outside the loop",
     "last_lanes": "the same, outside the loop",
+    "last_wide": "the same, outside the loop",
     "last_special": "the same, outside the loop",
     "last_shared_traffic": "the same, outside the loop",
     "last_barriers": "the same, outside the loop",
@@ -55,6 +58,9 @@ COUNTED = {
 }
 BASE_REGISTERS, HELD_REGISTERS = 56.0, 1.3
 """Registers of a thread beside its accumulators, and for each of them: what kernels of 552 measured variants took."""
+
+RING_ELEMENTS = 16384.0
+"""Elements of a looped tile that no product reads up to which it is staged beside one that a product reads."""
 
 LOAD_BYTES = 16.0  # of one cp.async
 SECTOR = 32.0  # bytes that memory serves at once
@@ -111,23 +117,31 @@ def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], 
         copies, covered = cells, tile * (loop if load.looped else 1.0)
         for name in load.cuts:
             copies, covered = copies / values[name], covered * values[name]
-        requested = total * copies * (1.0 if load.looped else found["cluster"])
+        run = size_of((load.innermost,), values) * load.nbytes
+        piece, row = (size_of((names,), values) * load.nbytes for names in (load.piece, load.row))
+        pieces = np.where((piece < row) & (piece < SECTOR), SECTOR / piece, 1.0)  # a sector comes whole
+        requested = total * copies * pieces * (1.0 if load.looped else found["cluster"])
         found["requested_bytes"] = found["requested_bytes"] + requested
         if load.tensor not in seen:
             where = "made_bytes" if load.made else "unique_bytes"
             found[where] = found[where] + total
             runs = runs + total * size_of((load.innermost,), values) * load.nbytes
             seen.add(load.tensor)
+        read: Array = np.asarray(0.0)
+        if load.unstaged:
+            stays = form.has_ring & (size_of(load.tile, values) <= RING_ELEMENTS)
+            read = np.where(stays, 0.0, tile)
         kind = "stage_bytes" if load.looped else "direct_bytes" if load.direct else "once_bytes"
-        found[kind] = found[kind] + tile
+        found["read_bytes"], found[kind] = found["read_bytes"] + read, found[kind] + tile - read
         if load.direct:
             continue
+        tile = tile - read
         prefix = "" if load.looped else "last_"
-        run = size_of((load.innermost,), values) * load.nbytes
         rows = tile > run  # one row alone has no next one to be out of step with
         uneven = np.where((covered > total) | ((run % SECTOR > 0) & rows), tile, 0.0)
         found[prefix + "uneven_bytes"] = found[prefix + "uneven_bytes"] + uneven
-        found[prefix + "lanes"] = found[prefix + "lanes"] + tile / LOAD_BYTES
+        load_bytes = np.where(piece < row, np.minimum(piece, LOAD_BYTES), LOAD_BYTES)
+        found[prefix + "lanes"] = found[prefix + "lanes"] + tile / load_bytes
         found[prefix + "shared_traffic"] = found[prefix + "shared_traffic"] + tile
     found["run_bytes"] = runs / np.maximum(found["unique_bytes"] + found["made_bytes"], 1.0)
 
@@ -174,11 +188,14 @@ def _product_work(task: Task, values: Environment, warps: Array, hardware: Hardw
     weight = hardware.tensor_rate(DType.FLOAT16) / hardware.tensor_rate(task.dtype)
     by_row, by_column = warp_grid(m, n, warps)
     nbytes = task.dtype.nbytes
-    read = batch * step * k * 16.0 * nbytes * (m * by_column + n * by_row)
+    elements = batch * step * k * 16.0 * (m * by_column + n * by_row)
+    read = elements * nbytes
+    wide = elements if task.dtype is DType.FLOAT32 else elements * 0.0  # read one by one, and rounded
     fragment = 8.0 * batch * m * n / (by_row * by_column)
     work = {
         "tensor_flops": flops * weight,
         "shared_traffic": read,
+        "wide": wide,
         "lanes": flops / 4096.0 * WARP + read / LOAD_BYTES,  # one mma and its share of ldmatrix per warp
         "fragment": fragment,
     }

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.cost.breakdown import Cost, KernelCost
 from workbench.cost.counts import as_numbers, count, dims_of
@@ -26,7 +27,9 @@ from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.expand import expand
 from workbench.ugraph.inference import GRID_AXES
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_units import Grouping, Unit, UnitKind
 from workbench.ugraph.nodes import GraphDefinedNode, OpNode
+from workbench.ugraph.rule_blocks import product_block, rows_block
 
 Number = Mapping[str, float]
 
@@ -74,30 +77,108 @@ def features(graph: KernelGraph, hardware: Hardware, choices: Sequence[LaunchCho
         raise UsageError(
             f"{len(choices)} launch choices for {len(graph.graph_defined)} graph-defined operators; give one each"
         )
-    made: set[str] = set()
-    found: list[tuple[str, Number]] = []
-    blocks = iter(node.block for node in expanded(graph).graph_defined)
-    number = 0
-    for node in graph.nodes:
-        operands = [(graph.tensors[name], name in made) for name in node.operands]
-        results = [(graph.tensors[tensor.name], tensor.name in graph.output_names) for tensor in node.results]
-        if isinstance(node, OpNode):
-            if not is_view(node, [tensor for tensor, _ in operands]):
-                found.append((node.op, library_counts(node, operands, results, hardware)))
-                made.update(tensor.name for tensor in node.results)
-            elif node.operands and node.operands[0] in made:
-                made.update(tensor.name for tensor in node.results)
-            continue
-        block = next(blocks)
-        chosen = own_choice(node.block) if choices is None else choices[number]
-        counts = _block_counts(block, node, operands, results, chosen, hardware)
-        while choices is None and counts["shared_at_least"] > hardware.shared_bytes_per_block and chosen.stages > 2:
-            chosen = replace(chosen, stages=chosen.stages - 1)  # as a backend does that is left to choose
-            counts = _block_counts(block, node, operands, results, chosen, hardware)
-        number += 1
-        found.append((_name(node), counts))
-        made.update(tensor.name for tensor in node.results)
-    return Features(tuple(found))
+    return _Counter(graph, hardware, choices).run()
+
+
+class _Counter:
+    """Counts the kernels of a program, as an emitter shares them among operators."""
+
+    def __init__(self, graph: KernelGraph, hardware: Hardware, choices: Sequence[LaunchChoice] | None) -> None:
+        self.graph, self.hardware = graph, hardware
+        launches = graph.graph_defined
+        self.blocks = dict(zip(launches, (node.block for node in expanded(graph).graph_defined), strict=True))
+        self.choices = dict(zip(launches, choices, strict=True)) if choices is not None else {}
+        self.made: set[str] = set()
+        self.found: list[tuple[str, Number]] = []
+
+    def run(self) -> Features:
+        """Return the counts of every kernel."""
+        graph = self.graph
+        if len(graph.graph_defined) == len(graph.nodes):
+            for node in graph.graph_defined:
+                self.launch(node)
+            return Features(tuple(self.found))
+        grouping = Grouping(graph)
+        for unit in grouping.run():
+            first = unit.nodes[0]
+            inputs, results = grouping.inputs(unit), grouping.results(unit)
+            match unit.kind:
+                case UnitKind.BLOCK:
+                    assert isinstance(first, GraphDefinedNode)
+                    self.launch(first)
+                case UnitKind.PRODUCT:
+                    assert isinstance(first, OpNode)
+                    if takes_library(*(graph.tensors[name].dtype for name in (*first.operands, *results))):
+                        self.flat(unit, inputs, results)
+                    else:
+                        self.by_rule(product_block(first, graph.tensors), unit)
+                case UnitKind.ROWS:
+                    self.by_rule(rows_block(unit, graph.tensors, inputs, results, grouping.constants), unit)
+                case UnitKind.FLAT:
+                    self.flat(unit, inputs, results)
+        return Features(tuple(self.found))
+
+    def flat(self, unit: Unit, inputs: Sequence[str], results: Sequence[str]) -> None:
+        """Count a kernel that is not made of tiles; views of what lies dense are none."""
+        tensors, nodes = self.graph.tensors, unit.operators
+        if all(is_view(node, [tensors[name] for name in node.operands]) for node in nodes):
+            for node in nodes:
+                for name in node.operands:
+                    rule_name = {tensor.name for tensor in node.results}
+                    self.made |= rule_name if name in self.made else set()
+            return
+        counts = library_counts(nodes, self.operands(inputs), self.results(results), tensors, self.hardware)
+        self.found.append(("_".join([*(node.op for node in nodes[:3])]), counts))
+        self.made.update(results)
+
+    def by_rule(self, launch: GraphDefinedNode, unit: Unit) -> None:
+        """Count a kernel of tiles that is made by rule for predefined operators."""
+        inlined = expanded(KernelGraph(*_alone(launch, self.graph))).graph_defined[0].block
+        choice = own_choice(launch.block)
+        if choice.stages > 1:
+            choice = replace(choice, stages=RULE_STAGES)
+        self.count(inlined, launch, choice, "_".join(node.op for node in unit.operators[:3]))
+
+    def launch(self, node: GraphDefinedNode) -> None:
+        """Count a graph-defined operator under its choice, or as a backend does that is left to choose."""
+        block, given = self.blocks[node], self.choices.get(node)
+        chosen = own_choice(node.block) if given is None else given
+        self.count(block, node, chosen, _name(node), is_free=given is None)
+
+    def count(
+        self, block: BlockGraph, node: GraphDefinedNode, choice: LaunchChoice, name: str, *, is_free: bool = True
+    ) -> None:
+        """Count a kernel; is_free: with fewer stages where they do not fit."""
+        operands, results = self.operands(node.operands), self.results([tensor.name for tensor in node.results])
+        counts = _block_counts(block, node, operands, results, choice, self.hardware)
+        while is_free and counts["shared_at_least"] > self.hardware.shared_bytes_per_block and choice.stages > 2:
+            choice = replace(choice, stages=choice.stages - 1)
+            counts = _block_counts(block, node, operands, results, choice, self.hardware)
+        self.found.append((name, counts))
+        self.made.update(tensor.name for tensor in node.results)
+
+    def operands(self, names: Sequence[str]) -> list[tuple[DeviceTensor, bool]]:
+        return [(self.graph.tensors[name], name in self.made) for name in names]
+
+    def results(self, names: Sequence[str]) -> list[tuple[DeviceTensor, bool]]:
+        return [(self.graph.tensors[name], name in self.graph.output_names) for name in names]
+
+
+RULE_STAGES = 8
+"""Stages of a product that is made by rule: as many as keep enough bytes on their way."""
+
+
+def takes_library(left: DType, right: DType, result: DType) -> bool:
+    """Return True for types that a vendor's library multiplies; others take a kernel of tiles."""
+    return left is right and result in (left, DType.FLOAT32)
+
+
+def _alone(
+    launch: GraphDefinedNode, graph: KernelGraph
+) -> tuple[tuple[DeviceTensor, ...], tuple[GraphDefinedNode], tuple[str, ...], str]:
+    """Return the fields of a graph of one launch."""
+    inputs = tuple(graph.tensors[name] for name in dict.fromkeys(launch.operands))
+    return inputs, (launch,), tuple(tensor.name for tensor in launch.results), "kernel"
 
 
 @lru_cache(maxsize=256)

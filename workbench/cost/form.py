@@ -51,7 +51,9 @@ class Load:
     Attributes: tensor: its name; device: dims of the kernel tensor; tile; nbytes of an element;
     looped; cuts: names of the counts that split the tensor over blocks; innermost: names of the contiguous dimension of
     the tile; made: by an earlier kernel of the same program; direct: no product reads it and it is loaded once, so threads
-    read it where they need it and it takes no shared memory.
+    read it where they need it and it takes no shared memory; unstaged: looped, but no product reads it as it is, so that
+    it is staged only beside a tile that is, and only if small; row, piece: names of the dimension with the least stride, whatever its
+    extent, of the tensor and of the tile.
     """
 
     tensor: str
@@ -63,6 +65,9 @@ class Load:
     innermost: tuple[str, ...]
     made: bool
     direct: bool
+    unstaged: bool
+    row: tuple[str, ...]
+    piece: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class BlockForm:
     kept: tuple[Kept, ...]
     counts: tuple[str, ...]
     looped: bool
+    has_ring: bool = True
 
 
 CutsOf = Callable[[InputIterator], tuple[str, ...]]
@@ -154,10 +160,15 @@ def block_form(
                 dims = tiles[node.result.name]
                 inner = dims[_innermost(tensor)] if dims else ()
                 looped = node.fmap is not None
-                direct = not looped and node.result.name not in staged_once
+                is_operand = node.result.name in staged_once
                 loads.append(
-                    Load(tensor.name, device, dims, tensor.dtype.nbytes, looped, cuts_of(node), inner, made, direct)
-                )
+                    Load(
+                        tensor.name, device, dims, tensor.dtype.nbytes, looped, cuts_of(node), inner, made,
+                        direct=not looped and not is_operand, unstaged=looped and not is_operand,
+                        row=device[_least_stride(tensor)] if device else (),
+                        piece=dims[_least_stride(tensor)] if dims else (),
+                    )
+                )  # fmt: skip
                 staged[node.result.name] = tensor.dtype.nbytes
             case OpNode():
                 tasks.append(_task(node, block, tiles, staged, folds))
@@ -200,7 +211,8 @@ def block_form(
                 assert_never(node)
     stores = tuple(Store(dims, tensor.dtype.nbytes, last) for tensor, dims, last in results)
     looped = any(load.looped for load in loads)
-    return BlockForm(name, tuple(loads), stores, tuple(tasks), tuple(kept), counts, looped)
+    has_ring = any(load.looped and not load.unstaged for load in loads)
+    return BlockForm(name, tuple(loads), stores, tuple(tasks), tuple(kept), counts, looped, has_ring)
 
 
 def _task(
@@ -216,7 +228,7 @@ def _task(
         # a left operand made element by element is made in the fragments that the product reads
         passed = [node.operands[0] in folds and node.operands[0] not in staged, node.operands[1] not in staged]
         hands_over = [tiles[name] for name, must in zip(node.operands, passed, strict=True) if must]
-        dtype = min((block.tiles[name].dtype for name in node.operands), key=lambda kind: kind.nbytes)
+        dtype = _factor_type(node, block)
     elif rule.shape is Shape.MOVE:
         hands_over = [tiles[name] for name in node.operands if name not in staged]
     return Task(
@@ -231,10 +243,54 @@ def _task(
     )
 
 
+def _factor_type(node: OpNode, block: BlockGraph) -> DType:
+    """Return the type in which tensor cores multiply: the factors' own, float32 where they differ or may overflow.
+
+    A left factor worked out of another product of the same pass stays in its fragments, rounded to the right one's type.
+    """
+    makers: dict[str, BlockNode] = {tensor.name: other for other in block.nodes for tensor in other.results}
+    left, right = (block.tiles[name].dtype for name in node.operands)
+
+    def chain(name: str) -> list[OpNode]:
+        """Return the elementwise operators behind a factor, and what they start from where that is an operator too."""
+        found: list[OpNode] = []
+        stack = [name]
+        while stack:
+            maker = makers[stack.pop()]
+            if isinstance(maker, OpNode):
+                found.append(maker)
+                if rule_of(maker.op).shape in (Shape.ELEMENTWISE, Shape.FREE):
+                    stack += maker.operands
+        return found
+
+    behind = [chain(name) for name in node.operands]
+    place = block.places[node.results[0].name]
+    is_handed = any(
+        rule_of(other.op).shape is Shape.PRODUCT and block.places[other.results[0].name] is place
+        and block.tiles[other.results[0].name].shape == block.tiles[node.operands[0]].shape
+        for other in behind[0]
+    )  # fmt: skip
+    if is_handed and right.nbytes <= 2:
+        return right
+    if left is not right:
+        return max(left, right, key=lambda kind: kind.nbytes)
+    may_overflow = left is DType.FLOAT16 and any(other.op in UNBOUNDED for own in behind for other in own)
+    return DType.FLOAT32 if may_overflow else left
+
+
+UNBOUNDED = ("exp",)
+"""Elementwise operators whose results may leave the range of float16 though their operands are tame."""
+
+
 def _innermost(tensor: DeviceTensor) -> int:
     """Return the dimension whose elements lie beside each other."""
     long = [axis for axis, extent in enumerate(tensor.shape) if extent > 1] or [len(tensor.shape) - 1]
     return min(long, key=lambda axis: (tensor.strides[axis], -axis))
+
+
+def _least_stride(tensor: DeviceTensor) -> int:
+    """Return the dimension with the least stride, the last of those."""
+    return min(range(len(tensor.shape)), key=lambda axis: (tensor.strides[axis], -axis))
 
 
 def _read_by_products(block: BlockGraph, live: set[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""What predefined kernel operators cost: one kernel each, that reads its operands and writes its results once.
+"""What kernels of predefined operators cost that are not made of tiles: library products, operators element by element.
 
 Invariant: an operator whose primitives have no rule is an error, never free; a view of a tensor that lies dense is no kernel.
 """
@@ -6,6 +6,7 @@ Invariant: an operator whose primitives have no rule is an error, never free; a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil, prod
 
 from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
@@ -17,6 +18,9 @@ from workbench.domains.work import Work
 from workbench.ops.spec import OpKind
 from workbench.ugraph.nodes import OpNode
 
+LIBRARY_TILE, LEAST_DEPTH = 64, 512
+"""Rows and columns of a result, and depth, that one block of a library's product has at least, about."""
+
 
 def is_view(node: OpNode, operands: Sequence[DeviceTensor]) -> bool:
     """Return True when an operator only renames what lies dense: no kernel runs."""
@@ -24,35 +28,44 @@ def is_view(node: OpNode, operands: Sequence[DeviceTensor]) -> bool:
 
 
 def library_counts(
-    node: OpNode,
+    nodes: Sequence[OpNode],
     operands: Sequence[tuple[DeviceTensor, bool]],
     results: Sequence[tuple[DeviceTensor, bool]],
+    shapes: Mapping[str, DeviceTensor],
     hardware: Hardware,
 ) -> dict[str, float]:
-    """Return the counts of one predefined operator.
+    """Return the counts of one kernel of predefined operators: a product of the library, or operators element by element.
 
-    operands: and whether an earlier kernel made each; results: and whether the program returns each.
-    Raises: MissingRuleError.
+    nodes: that share the kernel; operands: what it reads, and whether an earlier kernel made each; results: what it writes,
+    and whether the program returns each; shapes: of all tensors. Raises: MissingRuleError.
     """
-    spec = node.spec
-    if spec.expand is None:
-        rule_of(node.op)
-    shapes = tuple(tensor.shape for tensor, _ in operands)
-    work: Work = spec.work(shapes, node.attribute_map)
     found = {"library": 1.0, "unique_bytes": 0.0, "made_bytes": 0.0, "stored_bytes": 0.0, "handed_bytes": 0.0}
+    found |= {"tensor_flops": 0.0, "lanes": 0.0, "products": 0.0, "tiles": 0.0}
     for tensor, made in operands:
         found["made_bytes" if made else "unique_bytes"] += tensor.nbytes
     for tensor, last in results:
         found["stored_bytes" if last else "handed_bytes"] += tensor.nbytes
-    is_product = spec.kind is OpKind.CONTRACTION
-    flops = float(work.flops)
-    if is_product:
-        dtype = min((tensor.dtype for tensor, _ in operands), key=lambda kind: kind.nbytes)
-        flops *= hardware.tensor_rate(DType.FLOAT16) / hardware.tensor_rate(dtype)
-    found["tensor_flops"], found["lanes"] = (flops, 0.0) if is_product else (0.0, flops)
-    if spec.expand is None and rule_of(node.op).shape is Shape.MOVE:
-        found["lanes"] = float(work.elements_written)
+    for node in nodes:
+        _add_work(found, node, shapes, hardware)
     return found
+
+
+def _add_work(found: dict[str, float], node: OpNode, tensors: Mapping[str, DeviceTensor], hardware: Hardware) -> None:
+    spec = node.spec
+    if spec.expand is None:
+        rule_of(node.op)
+    read = [tensors[name] for name in node.operands]
+    work: Work = spec.work(tuple(tensor.shape for tensor in read), node.attribute_map)
+    if spec.kind is OpKind.CONTRACTION:
+        dtype = min((tensor.dtype for tensor in read), key=lambda kind: kind.nbytes)
+        found["tensor_flops"] += float(work.flops) * hardware.tensor_rate(DType.FLOAT16) / hardware.tensor_rate(dtype)
+        found["products"] += 1.0
+        *batch, rows, columns = node.results[0].shape
+        deep = max(read[0].shape[-1] // LEAST_DEPTH, 1)
+        found["tiles"] += float(prod(batch) * ceil(rows / LIBRARY_TILE) * ceil(columns / LIBRARY_TILE) * deep)
+        return
+    is_move = spec.expand is None and rule_of(node.op).shape is Shape.MOVE
+    found["lanes"] += float(work.elements_written if is_move else work.flops)
 
 
 def library_times(
@@ -66,6 +79,8 @@ def library_times(
     device += unique if cold else unique * max(0.0, 1.0 - room / max(unique + made, 1.0))
     through = made + unique + handed + counts["stored_bytes"]
     rate = hardware.tensor_rate(DType.FLOAT16) * 1e6 * coefficients.library_efficiency
+    if counts["products"]:
+        rate *= min(1.0, counts["tiles"] / hardware.multiprocessors / counts["products"])
     lanes = hardware.multiprocessors * hardware.fp32_lanes * hardware.clock_ghz * 1e3
     busy = {
         "device memory": device / (hardware.bandwidth_tb_s * 1e6 * coefficients.library_efficiency),
@@ -77,6 +92,6 @@ def library_times(
     parts = dict.fromkeys(PARTS, 0.0)
     hidden = coefficients.memory_overlap
     parts |= {name: us if name == first else (1.0 - hidden) * us for name, us in busy.items()}
-    parts["launch"] = hardware.node_us
+    parts["launch"] = hardware.node_us + counts["products"] * coefficients.library_us
     parts["start"] = coefficients.start_us + (coefficients.cold_us if cold and unique else 0.0)
     return parts

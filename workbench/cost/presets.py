@@ -30,6 +30,7 @@ COEFFICIENTS: dict[str, Coefficient] = {
     "start_us": Coefficient(0.2, 3.0, "us from the start of a kernel to its first load and from its last store to its end"),
     "cold_us": Coefficient(0.0, 3.0, "us that the first access of device memory takes longer than of the L2 cache"),
     "latency_us": Coefficient(0.3, 2.0, "us from a load to its data while memory is busy (Little's law)"),
+    "read_wait": Coefficient(0.5, 8.0, "latencies that a tile takes which threads read where they need it, four loads each ahead"),
     "ingest_gb_s": Coefficient(30.0, 200.0, "GB/s that one multiprocessor takes from the L2 cache"),
     "uneven_gb_s": Coefficient(5.0, 200.0, "the same where tiles end early in some blocks or their rows are no whole sectors"),
     "memory_efficiency": Coefficient(0.5, 1.0, "share of the bandwidth of device memory that a kernel reaches"),
@@ -39,6 +40,7 @@ COEFFICIENTS: dict[str, Coefficient] = {
     "tensor_warps": Coefficient(2.0, 32.0, "warps of a multiprocessor that keep its tensor cores busy"),
     "issue_warps": Coefficient(4.0, 64.0, "warps of a multiprocessor that keep its lanes busy"),
     "lane_scale": Coefficient(0.3, 12.0, "instructions for one that the rules count"),
+    "wide_lanes": Coefficient(0.5, 16.0, "instructions that read and round an element of a float32 factor for tensor cores"),
     "shared_scale": Coefficient(0.5, 8.0, "passes through shared memory for one that the rules count (bank conflicts)"),
     "compute_overlap": Coefficient(0.0, 1.0, "share of the lesser units' time that hides behind the busiest unit"),
     "memory_overlap": Coefficient(0.3, 1.0, "share of the lesser of memory and computing that a pipeline hides"),
@@ -46,6 +48,7 @@ COEFFICIENTS: dict[str, Coefficient] = {
     "cluster_us": Coefficient(0.0, 4.0, "us of a cluster's meetings and start"),
     "store_weight": Coefficient(0.0, 1.0, "share of bytes for a later kernel that reach device memory"),
     "library_efficiency": Coefficient(0.3, 1.0, "share of bandwidth or tensor rate that predefined kernels reach"),
+    "library_us": Coefficient(0.0, 4.0, "us that a product of the library takes beyond a kernel of its bytes and flops"),
 }  # fmt: skip
 
 
@@ -56,6 +59,7 @@ class Coefficients:
     start_us: float
     cold_us: float
     latency_us: float
+    read_wait: float
     ingest_gb_s: float
     uneven_gb_s: float
     memory_efficiency: float
@@ -65,6 +69,7 @@ class Coefficients:
     tensor_warps: float
     issue_warps: float
     lane_scale: float
+    wide_lanes: float
     shared_scale: float
     compute_overlap: float
     memory_overlap: float
@@ -72,6 +77,7 @@ class Coefficients:
     cluster_us: float
     store_weight: float
     library_efficiency: float
+    library_us: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,8 @@ class ScheduleSpace:
     def best(self, k: int = 8, *, per_tiling: int | None = None) -> list[ScheduleRow]:
         """Return the k cheapest schedules that a graph can be built with, the cheapest first.
 
-        per_tiling: at most so many that differ in threads and stages only, so that what is measured differs more.
+        per_tiling: at most so many that agree in how the kernel that takes longest is tiled, each with other threads, so
+        that what is measured differs more.
         Raises: UsageError for less than one.
         """
         if k < 1 or (per_tiling is not None and per_tiling < 1):
@@ -258,8 +259,11 @@ class ScheduleSpace:
         launches = len(self.limits.threads) * (len(self.limits.stages) + 1)
         for cost, rows in self._ascending((4 * k + 16) * (launches if per_tiling else 1)):
             parameters = tuple(table.parameters(number) for table, number in zip(self.kernels, rows, strict=True))
-            tiling = tuple(v for each in parameters for name, v in each.items() if name not in ("stages", "threads"))
-            if per_tiling is not None and alike[tiling] >= per_tiling:
+            longest = max(range(len(rows)), key=lambda at: float(self.kernels[at].cost_us[rows[at]]), default=0)
+            widest = dict(parameters[longest]) if parameters else {}
+            threads, _ = widest.pop("threads", 0), widest.pop("stages", 0)
+            tiling, warps = (longest, *widest.values()), (longest, *widest.values(), -threads)
+            if per_tiling is not None and (alike[tiling] >= per_tiling or alike[warps]):
                 continue
             row = ScheduleRow(cost + self.fixed_us, rows, parameters)
             try:
@@ -267,6 +271,7 @@ class ScheduleSpace:
             except NotApplicableError:
                 continue
             alike[tiling] += 1
+            alike[warps] += 1
             found.append(row)
             if len(found) == k:
                 break

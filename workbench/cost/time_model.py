@@ -102,7 +102,7 @@ def _wave(
     resident = blocks / processors
     memory = _memory(counts, hardware, coefficients, blocks, processors, resident, waves, cold=cold)
     compute = _compute(counts, hardware, coefficients, resident)
-    pipelined = (counts["stages"] > 1.0) & (counts["iterations"] > 1.0)
+    pipelined = (counts["stages"] > 1.0) & (counts["iterations"] > 1.0) & (counts["stage_bytes"] > 0.0)
     by_neighbours = 1.0 - 1.0 / np.maximum(resident, 1.0)
     hidden = np.where(pipelined, np.maximum(coefficients.memory_overlap, by_neighbours), by_neighbours)
     memory_us, compute_us = sum(memory.values()), sum(compute.values())
@@ -146,15 +146,20 @@ def _memory(
     direct = np.minimum(counts["direct_bytes"], counts["threads"] * DIRECT_AHEAD)
     flight = resident * np.maximum(counts["stage_bytes"] * ahead, counts["once_bytes"] + direct)
     loaded = counts["stage_bytes"] * counts["iterations"] + counts["once_bytes"]
+    read = counts["read_bytes"] * counts["iterations"]
+    alone = read / np.maximum(read + loaded + counts["direct_bytes"], 1.0)  # share that no ring hides
+    wait = np.minimum(np.maximum(counts["read_bytes"], 1.0), counts["threads"] * DIRECT_AHEAD) * resident
     uneven = counts["uneven_bytes"] * counts["iterations"] + counts["last_uneven_bytes"]
     checked = uneven / np.maximum(loaded, 1.0)
     ingest = 1e3 / ((1.0 - checked) / coefficients.ingest_gb_s + checked / coefficients.uneven_gb_s)
     per_processor = np.minimum(np.maximum(flight, 1.0) / coefficients.latency_us, ingest)
+    unstaged = np.minimum(wait / (coefficients.latency_us * coefficients.read_wait), ingest)
+    slowness = (1.0 - alone) / per_processor + alone / unstaged
     return _smooth(
         {
             "device memory": device / (hardware.bandwidth_tb_s * 1e6 * reached),
             "L2": through / (hardware.l2_tb_s * 1e6),
-            "latency": counts["requested_bytes"] * share / (processors * per_processor),
+            "latency": counts["requested_bytes"] * share / processors * slowness,
         },
         coefficients.memory_sharpness,
     )
@@ -175,7 +180,7 @@ def _compute(counts: Counts, hardware: Hardware, coefficients: Coefficients, res
     barriers = counts["barriers"] * counts["iterations"] + counts["last_barriers"]
     parts = {
         "tensor cores": total("tensor_flops") / (rate * busy_tensor),
-        "fp32": total("lanes") * lanes,
+        "fp32": (total("lanes") + total("wide") * coefficients.wide_lanes) * lanes,
         "special functions": total("special") / (hardware.special_lanes * cycles * busy_lanes),
         "shared memory": total("shared_traffic")
         * coefficients.shared_scale

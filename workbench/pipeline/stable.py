@@ -15,7 +15,7 @@ from functools import partial
 
 from workbench.cost.candidates import ScheduleLimits
 from workbench.cost.estimate import estimate
-from workbench.cost.schedules import ScheduleSpace
+from workbench.cost.schedules import ScheduleRow, ScheduleSpace
 from workbench.errors import MissingRuleError, NotApplicableError
 from workbench.optimize.stable_softmax import stabilise_softmax
 from workbench.pipeline.tuning import PER_TILING, Proposal, Scheduled, Target
@@ -65,7 +65,7 @@ def without_maxima(program: KernelGraph) -> KernelGraph | None:
 
 def schedule_stable(structures: Sequence[Structure], target: Target, *, per_structure: int) -> list[Proposal]:
     """Return the stable forms of structures that have exponentials, each under its best schedules by the model."""
-    spaces = []
+    spaces: list[tuple[float, int, ScheduleSpace, list[ScheduleRow]]] = []
     for structure in structures:
         if not stabilise_softmax(structure.graph).changes:
             continue
@@ -85,7 +85,7 @@ def schedule_stable(structures: Sequence[Structure], target: Target, *, per_stru
                 continue
             cost = estimate(graph, hardware=target.hardware, choices=real.choices, preset=target.preset)
             scheduled = Scheduled(graph, real.choices, cost, ORIGIN)
-            found.append(Proposal(cost.total_us, partial(_same, scheduled)))
+            found.append(Proposal(cost.total_us, partial(_same, scheduled), f"stable {space.graph.structure_hash}"))
     return sorted(found, key=lambda one: one.cost_us)
 
 

@@ -28,7 +28,16 @@ from workbench.pipeline.run_folder import Request, RunFolder
 from workbench.pipeline.stable import schedule_stable, without_maxima
 from workbench.pipeline.structures import PartFound, find_in_default_space, find_structures, subjects_of
 from workbench.pipeline.trial import device_is_here, measure_candidates
-from workbench.pipeline.tuning import Certificates, Proposal, Scheduled, Target, accept, as_written, schedule_all
+from workbench.pipeline.tuning import (
+    Certificates,
+    Proposal,
+    Scheduled,
+    Target,
+    accept,
+    as_written,
+    schedule_all,
+    various,
+)
 from workbench.search.space import Space
 from workbench.ugraph.json_reader import read_graph
 from workbench.ugraph.json_value import JsonValue
@@ -39,11 +48,14 @@ from workbench.verify.verdict import Verdict, verdict_from_json
 KEEP, KEEP_MEASURED = 8, 24
 """Candidates that are certified and written, where the cost model decides and where a GPU does."""
 
-PER_STRUCTURE, PER_STRUCTURE_MEASURED = 3, 8
+PER_STRUCTURE, PER_STRUCTURE_MEASURED = 3, 16
 """Schedules of one structure that may become candidates, likewise."""
 
 BARE = 90
 """Number under which the search of a program without its maxima is recorded, beyond those of its parts."""
+
+HANDICAP = 0.04
+"""Share of its cost by which each further candidate of a structure counts as slower when it is chosen what is measured."""
 
 MEASURED_PER_S = 1.0
 """Candidates that are measured for every second of a budget beyond the first ten."""
@@ -107,8 +119,8 @@ def superoptimize(
 
     device: whose kernels are wanted ("h200", "h100", "a100-80", ...). budget: seconds after which no new work is begun.
     measure: True lets the GPU decide among the cheapest, False the cost model alone; None measures where the device is.
-    options, space, without: what is looked for and how; `space` and `without` go before those of `options`. out: a folder for result.json,
-    search.jsonl and best.ugraph.json (by default one in the user's cache). fresh: ignore what an earlier run left there.
+    options, space, without: what is looked for and how; `space` and `without` go before those of `options`. out: a folder for
+    result.json, search.jsonl and best.ugraph.json (by default one in the user's cache). fresh: ignore what an earlier run left there.
     progress: called with a `Stage`; by default a line in a terminal or notebook.
     Raises: UsageError for a program with block graphs, a budget below 0, a folder with another run's answer;
     UnknownNameError for a device or a pass; LaunchError for measure=True without the device. Ctrl-C
@@ -215,6 +227,8 @@ class _Run:
             scheduled += self._scheduled(whole)
         scheduled += self._stable(whole or (found[0] if len(found) == 1 else None))
         ranked = sorted([*scheduled, as_written(self.program, self.target)], key=lambda one: one.cost_us)
+        if self.measures:
+            ranked = various(ranked, handicap=HANDICAP)
         certificates = Certificates(self.program, error=self.options.error, seed=self.options.seed)
         yield from accept(ranked, self.target, certificates, keep=self.keep, without=self.options.without)
 

@@ -6,6 +6,7 @@ equal to the program by `verify` and has been written as CUDA.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +28,10 @@ from workbench.verify.elements import have_equal_forms
 from workbench.verify.verdict import Verdict
 
 PER_TILING = 2
-"""Schedules of one structure that differ in threads and stages only."""
+"""Schedules of one structure whose longest kernel is tiled alike."""
+
+HOPELESS = 2.5
+"""Times the cheapest candidate's cost above which one is not measured: the model is wrong by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,14 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A structure under a schedule, with its modelled cost in microseconds; `realize` makes the graph when it is wanted."""
+    """A structure under a schedule.
+
+    Attributes: cost_us: modelled; realize: makes the graph when it is wanted; family: what proposals of one structure share.
+    """
 
     cost_us: float
     realize: Callable[[], Scheduled]
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,7 @@ def schedule_structure(structure: Structure, target: Target, *, per_structure: i
         real = space.realize(row)
         return _priced(real.graph, real.choices, target, "search")
 
-    return [Proposal(row.cost_us, partial(realize, row)) for row in rows]
+    return [Proposal(row.cost_us, partial(realize, row), structure.structure_hash) for row in rows]
 
 
 def as_written(program: KernelGraph, target: Target) -> Proposal:
@@ -148,6 +156,23 @@ def accept(
             kernel_choices=passed.kernel_choices,
             passes=passed.notes,
         )
+
+
+def various(proposals: Sequence[Proposal], *, handicap: float) -> list[Proposal]:
+    """Return proposals in the order in which they are worth measuring: cheap ones, and unlike those before them.
+
+    Each next one of a structure counts as slower by `handicap` of its cost, so that a model that is wrong about one
+    structure does not fill the list with it. What costs more than `HOPELESS` times the cheapest is left out.
+    """
+    seen: Counter[str] = Counter()
+    most = HOPELESS * min((one.cost_us for one in proposals), default=0.0)
+    placed = []
+    for number, one in enumerate(sorted(proposals, key=lambda one: one.cost_us)):
+        if one.cost_us > most:
+            break
+        placed.append((one.cost_us * (1.0 + handicap * seen[one.family]), number, one))
+        seen[one.family] += 1
+    return [one for _, _, one in sorted(placed, key=lambda item: item[:2])]
 
 
 class Certificates:

@@ -133,9 +133,13 @@ def test_columns_are_priced_as_numbers() -> None:
 
 def test_a_library_product_takes_the_larger_of_memory_and_products() -> None:
     base = {"unique_bytes": 46.4e6, "made_bytes": 0.0, "stored_bytes": 0.0, "handed_bytes": 0.0, "lanes": 0.0}
+    base |= {"products": 1.0, "tiles": 1e3}
     chosen = replace(PLAIN, library_efficiency=0.5)
     small = library_times({**base, "tensor_flops": 1e6}, H200, chosen)
     assert small["device memory"] == pytest.approx(20.0)
     large = library_times({**base, "tensor_flops": 661e6 * 100}, H200, chosen)
     assert large["tensor cores"] == pytest.approx(200.0)
     assert large["device memory"] == 0  # memory_overlap is 1 here
+    few = library_times({**base, "tensor_flops": 661e6 * 100, "tiles": H200.multiprocessors / 4}, H200, chosen)
+    assert few["tensor cores"] == pytest.approx(800.0)  # a quarter of the multiprocessors have a tile
+    assert small["launch"] == pytest.approx(H200.node_us + chosen.library_us)
