@@ -16,6 +16,8 @@ MOST_ELEMENTS = 2**53
 
 def as_shape(extents: Iterable[int], *, where: str = "shape") -> Shape:
     """Return a shape of positive integers. Raises: ShapeError naming `where` and the bad extent."""
+    if type(extents) is tuple and _is_plain(extents):
+        return extents
     try:
         shape = tuple(index(extent) for extent in extents)
     except TypeError as error:
@@ -26,6 +28,16 @@ def as_shape(extents: Iterable[int], *, where: str = "shape") -> Shape:
     if prod(shape) > MOST_ELEMENTS:
         raise ShapeError(f"{where}: {prod(shape)} elements in shape {shape}; at most 2^53 can be addressed")
     return shape
+
+
+def _is_plain(extents: Shape) -> bool:
+    """Return whether these are Python integers that need no further look: most shapes, and there are many."""
+    elements = 1
+    for extent in extents:
+        if type(extent) is not int or extent < 1:
+            return False
+        elements *= extent
+    return elements <= MOST_ELEMENTS
 
 
 def negative_axis(axis: int, rank: int, *, where: str = "axis") -> int:

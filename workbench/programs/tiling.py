@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from workbench.errors import MemoryLimitError
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.nodes import InputIterator
+from workbench.ugraph.nodes import InputIterator, OpNode
 from workbench.units import Bytes
 
 SHARED_MEMORY_LIMIT = Bytes(227 * 1024)
 """Shared memory one block may use on H100 and H200 (CUDA C++ Programming Guide, compute capability 9.0)."""
+
+FRAGMENT = 16
+"""Rows and columns that the tensor cores take at a time; smaller tiles are padded to it."""
 
 MULTIPROCESSORS = 132
 """Streaming multiprocessors of an H100 or H200 SXM; a grid of fewer blocks leaves some idle."""
@@ -91,6 +95,25 @@ def shared_bytes_at_most(block: BlockGraph) -> Bytes:
     for node in block.nodes:
         twice = isinstance(node, InputIterator) and node.fmap is not None and block.forloop_range > 1
         total += sum(tensor.nbytes for tensor in node.results) * (2 if twice else 1)
+    return Bytes(total)
+
+
+def shared_bytes_at_least(block: BlockGraph) -> Bytes:
+    """Return shared memory that every kernel of a block needs, in bytes: loaded tiles that a product reads as they are.
+
+    Tensor cores read whole fragments, so rows and columns count in sixteens; a loop loads the next tile while it works on
+    one (a looped axis that is no longer than a fragment need not be looped). What is computed may stay in registers, and
+    what only other operators read may come straight from device memory.
+    """
+    read = {name for node in block.nodes if isinstance(node, OpNode) and node.op == "matmul" for name in node.operands}
+    total = 0
+    for node in block.iterators:
+        if node.result.name in read:
+            *outer, rows, columns = node.result.shape
+            whole = block.operands[node.operand].shape[node.fmap] if node.fmap is not None else 0
+            stages = 2 if block.forloop_range > 1 and whole > FRAGMENT else 1
+            padded = -(-rows // FRAGMENT) * -(-columns // FRAGMENT) * FRAGMENT**2
+            total += prod(outer) * padded * node.result.dtype.nbytes * stages
     return Bytes(total)
 
 

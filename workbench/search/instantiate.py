@@ -7,6 +7,7 @@ refused with `NotApplicableError`, never changed.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,6 +18,7 @@ from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.errors import NotApplicableError, WorkbenchError
 from workbench.ops.spec import AttributeValue
+from workbench.programs.tiling import FRAGMENT
 from workbench.search.axis_runs import DimNames
 from workbench.search.enumeration import Sketch
 from workbench.search.hypergraph import Edge
@@ -29,8 +31,8 @@ from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.rewrite import dense_strides
 from workbench.ugraph.value import Value
 
-THREADS, FRAGMENT, ACCUMULATORS = 128, 16, 128
-"""Threads of a block at first; rows and columns of a product's fragment; sums that one thread keeps in registers."""
+THREADS, ACCUMULATORS = 128, 128
+"""Threads of a block at first; sums that one thread keeps in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +147,19 @@ class Instantiation:
         self._save(kernel, block, layouts, counts)
 
     def _accumulated(self, chosen: Sequence[tuple[int, Edge]]) -> int:
-        """Return how many elements the products in the loop add up to, in the fragments that tensor cores work on."""
-        made = dict(chosen)
-        total = 0
-        for _, edge in chosen:
-            if edge.kind == "accumulate":
-                operator = made[edge.operands[0]].operator
-                if operator is not None and operator.effect is Effect.CONTRACT:
-                    *outer, rows, columns = self.tiles[edge.operands[0]].value.shape
-                    total += prod(outer) * -(-rows // FRAGMENT) * -(-columns // FRAGMENT) * FRAGMENT**2
-        return total
+        """Return how many elements the products have that live together, in the fragments that tensor cores work on.
+
+        Those of the loop and those of after it do not meet. Whether a product is added up as it is or after another
+        operator, its elements stay in registers.
+        """
+        total: Counter[bool] = Counter()
+        for node, edge in chosen:
+            is_product = edge.operator is not None and edge.operator.effect in (Effect.CONTRACT, Effect.JOIN)
+            if is_product and edge.kind == "operator":
+                *outer, rows, columns = self.tiles[node].value.shape
+                in_loop = self.graph.places[node].stage == LOOP
+                total[in_loop] += prod(outer) * -(-rows // FRAGMENT) * -(-columns // FRAGMENT) * FRAGMENT**2
+        return max(total.values(), default=0)
 
     def _index(self, laid: Laid, axis: str) -> int | None:
         """Return which dimension an axis is, None if the tensor has no such dimension."""

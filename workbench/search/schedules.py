@@ -8,14 +8,15 @@ a start for the optimizer, no choice of the search.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from workbench.errors import MemoryLimitError
-from workbench.programs.tiling import SHARED_MEMORY_LIMIT, even_parts, fits, parts
+from workbench.programs.tiling import SHARED_MEMORY_LIMIT, even_parts, fits, parts, shared_bytes_at_least
 from workbench.search.enumeration import Sketch
 from workbench.search.instantiate import Counts, Instantiation
+from workbench.search.palette import Effect
 from workbench.search.places import AFTER, LOOP
 from workbench.search.problem import Problem
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -29,10 +30,15 @@ TILE_ROWS, TILE_DEPTH = 64, 128
 
 @dataclass(frozen=True, slots=True)
 class GridAxes:
-    """The axes that the grid of a block graph may split, outermost first; split: the reduced one, if it is among them."""
+    """The axes that the grid of a block graph may split, outermost first.
+
+    Attributes: free; split: the reduced one, if it is among them; batch: those along which a product does the same again,
+    in every product of the block graph.
+    """
 
     free: tuple[str, ...]
     split: str | None
+    batch: frozenset[str] = frozenset()
 
 
 def grid_axes(sketch: Sketch, kernel: int) -> GridAxes:
@@ -44,10 +50,13 @@ def grid_axes(sketch: Sketch, kernel: int) -> GridAxes:
         for _, edge in sketch.chosen
         if edge.kind == "store" and graph.places[edge.operands[0]].kernel == kernel
     ]
-    folded = 0
+    folded, batch = 0, -1
     for node, edge in sketch.chosen:
         if graph.places[node].kernel == kernel:
             folded |= edge.mask
+            if edge.operator is not None and edge.operator.effect in (Effect.CONTRACT, Effect.JOIN):
+                for operand in edge.operands:
+                    batch &= mask[graph.values[operand]]
     names = [name for start in expressions.problem.starts for dim in start.dims for name in dim]
     free = []
     for name in dict.fromkeys([*(n for goal in expressions.problem.goals for d in goal.dims for n in d), *names]):
@@ -55,27 +64,32 @@ def grid_axes(sketch: Sketch, kernel: int) -> GridAxes:
         whole = all(mask[value] & axis == axis for value in saved)
         if whole and not axis & folded and name != graph.plan.loops[kernel]:
             free.append(name)
-    return GridAxes(tuple(free), graph.plan.split if kernel == 0 else None)
+    repeated = [name for name in free if batch != -1 and not expressions.mask(name) & ~batch]
+    return GridAxes(tuple(free), graph.plan.split if kernel == 0 else None, frozenset(repeated))
 
 
 def first_instance(sketch: Sketch) -> KernelGraph:
     """Return the sketch at the program's sizes, tiles shrinking until every block fits its shared memory.
+
+    A reduced axis is split over fewer blocks where what they leave does not fit together. Where not even tiles of one
+    element fit if all of them are kept, those are taken if they fit with only what must lie there.
 
     Raises: MemoryLimitError when no tile is small enough; NotApplicableError when it cannot be built.
     """
     extents = sketch.hypergraph.expressions.problem.extents
     axes = [grid_axes(sketch, kernel) for kernel in _kernels(sketch)]
     held = [_held(sketch, kernel) for kernel in _kernels(sketch)]
-    tile: _Tiles | None = _Tiles()
-    while tile is not None:
+    counts: list[Counts] = []
+    for tile in _shrinking(is_split=sketch.hypergraph.plan.split is not None):
         counts = [_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)]
-        least, about = zip(*(tile_bytes(sketch, k, extents, counts[k], held[k]) for k in _kernels(sketch)), strict=True)
-        smaller = tile.smaller()
-        if max(about) <= SHARED_MEMORY_LIMIT or (smaller is None and max(least) <= SHARED_MEMORY_LIMIT):
+        about = max(tile_bytes(sketch, k, extents, counts[k], held[k], tile.splits) for k in _kernels(sketch))
+        if about <= SHARED_MEMORY_LIMIT:
             graph = Instantiation(sketch, extents, counts).build()
-            if fits(graph):
+            if fits(graph) and _may_fit(graph):
                 return graph
-        tile = smaller
+    graph = Instantiation(sketch, extents, counts).build()
+    if _may_fit(graph):
+        return graph
     raise MemoryLimitError(
         f"with tiles of one element a block still needs more than {SHARED_MEMORY_LIMIT:,} B of shared memory",
         sketch.hypergraph.plan.describe(),
@@ -83,12 +97,16 @@ def first_instance(sketch: Sketch) -> KernelGraph:
     )
 
 
-def tile_bytes(
-    sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: Counts, held: Sequence[_Held]
-) -> tuple[int, int]:
-    """Return how much shared memory the tiles of a block take together: at least, and about (see `tiling`).
+def _may_fit(graph: KernelGraph) -> bool:
+    return all(shared_bytes_at_least(node.block) <= SHARED_MEMORY_LIMIT for node in graph.graph_defined)
 
-    held: what the block holds.
+
+def tile_bytes(
+    sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: Counts, held: Sequence[_Held], splits: int
+) -> int:
+    """Return how many bytes the tiles of a block take together, about (see `tiling.shared_bytes_at_most`).
+
+    held: what the block holds; splits: the most blocks that share a reduced axis.
     """
     graph = sketch.hypergraph
     loop = graph.plan.loops[kernel]
@@ -100,17 +118,16 @@ def tile_bytes(
         if name == loop:
             shares.append((axis & ~graph.loops[kernel] & ~graph.grid, ceil(share / counts.loop)))
         elif name == graph.plan.split and kernel == 1:
-            blocks = _splits(extents[name])
+            blocks = _splits(extents[name], splits)
             shares.append((graph.grid, blocks))
             shares.append((axis & ~graph.grid, ceil(extents[name] / blocks)))
         else:
             shares.append((axis & ~graph.grid if kernel == 0 else axis, share))
-    least = about = 0
+    about = 0
     for own, count, wide, loaded in held:
         elements = prod([extent for axis, extent in shares if axis and own & axis == axis])
-        least += 2 * elements * count
         about += elements * 2 * (count + wide + (loaded if counts.loop > 1 else 0))
-    return least, about
+    return about
 
 
 _Held = tuple[int, int, int, int]
@@ -133,10 +150,11 @@ def _held(sketch: Sketch, kernel: int) -> list[_Held]:
 
 @dataclass(frozen=True, slots=True)
 class _Tiles:
-    """The largest extents of tiles: of axes that the grid splits, and of the looped axis."""
+    """The largest extents of tiles: of axes that the grid splits, and of the looped axis; blocks that share an axis."""
 
     rows: int = TILE_ROWS
     depth: int = TILE_DEPTH
+    splits: int = MAX_SPLITS
 
     def smaller(self) -> _Tiles | None:
         """Return these with the larger extent halved, None when both are 1."""
@@ -145,19 +163,30 @@ class _Tiles:
         return replace(self, rows=self.rows // 2) if self.rows > 1 else None
 
 
+def _shrinking(*, is_split: bool) -> Iterator[_Tiles]:
+    """Yield tiles from the largest to those of one element, then, if an axis is split, the same with fewer blocks."""
+    splits = MAX_SPLITS
+    while splits > 1:
+        tile: _Tiles | None = _Tiles(splits=splits)
+        while tile is not None:
+            yield tile
+            tile = tile.smaller()
+        splits = splits // 2 if is_split else 1
+
+
 def _kernels(sketch: Sketch) -> range:
     return range(len(sketch.hypergraph.plan.loops))
 
 
 def _counts(sketch: Sketch, kernel: int, axes: GridAxes, extents: Mapping[str, int], tile: _Tiles) -> Counts:
     plan = sketch.hypergraph.plan
-    wanted = [(name, parts(extents[name], tile.rows)) for name in axes.free]
+    wanted = [(name, parts(extents[name], 1 if name in axes.batch else tile.rows)) for name in axes.free]
     room = 2 if axes.split else 3
     cut = sorted((item for item in wanted if item[1] > 1), key=lambda item: -item[1])[:room]
     grid = [item for item in wanted if item in cut]
     share = 1
     if axes.split:  # the outermost, so that each block's whole result lies together
-        share = _splits(extents[axes.split])
+        share = _splits(extents[axes.split], tile.splits)
         grid.insert(0, (axes.split, share))
     loop = plan.loops[kernel]
     count = 1
@@ -169,10 +198,10 @@ def _counts(sketch: Sketch, kernel: int, axes: GridAxes, extents: Mapping[str, i
     return Counts(tuple(grid), count)
 
 
-def _splits(extent: int) -> int:
-    """Return among how many blocks a reduced axis is split: evenly where its extent allows it."""
-    even = max(count for count in range(1, MAX_SPLITS + 1) if extent % count == 0)
-    return even if even > 1 else parts(extent, -(-extent // MAX_SPLITS))
+def _splits(extent: int, most: int) -> int:
+    """Return among how many blocks, at most, a reduced axis is split: evenly where its extent allows it."""
+    even = max(count for count in range(1, most + 1) if extent % count == 0)
+    return even if even > 1 else parts(extent, -(-extent // most))
 
 
 def small_instance(sketch: Sketch, extents: Mapping[str, int]) -> KernelGraph:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import SupportsIndex, assert_never
+from typing import Any, SupportsIndex, assert_never
 
 from workbench.core.shapes import Shape
 from workbench.core.tensors import DeviceTensor, SharedTensor
@@ -84,6 +84,17 @@ class BlockGraph:
     forloop_range: int = 1
     block_dims: Shape = (128, 1, 1)
     cluster_dims: Shape = (1, 1, 1)
+
+    @classmethod
+    def inferred(cls, places: dict[str, Place], *fields: Any) -> BlockGraph:
+        """Return the block graph of these fields, whose tiles and places a builder inferred node by node.
+
+        They are not inferred again: a search builds thousands of block graphs.
+        """
+        made = object.__new__(cls)
+        made.__dict__["places"] = places
+        cls.__init__(made, *fields)
+        return made
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid_dims", launch_dims(self.grid_dims, what="grid_dims"))

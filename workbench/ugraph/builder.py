@@ -106,6 +106,18 @@ def _rename(names: set[str], old: str, new: str) -> None:
         names.add(new)
 
 
+def _is_checked(node: BlockNode) -> bool:
+    """Return whether a node broke no rule of a block graph when it was added; others are checked once more at the end."""
+    match node:
+        case OpNode():
+            return "block" in node.spec.levels
+        case Accumulator():
+            return node.rescale is None
+        case InputIterator() | OutputSaver():
+            return True
+    return False
+
+
 class KernelBuilder:
     """Builds a kernel graph, node by node."""
 
@@ -423,14 +435,14 @@ class BlockBuilder:
 
     def build(self) -> BlockGraph:
         """Return the finished, checked block graph. Raises: LegalityError."""
-        return BlockGraph(
-            self.operands,
-            tuple(self.nodes),
-            self.grid_dims,
-            self.loop,
-            launch_dims(self.threads, what="block_dims"),
-            launch_dims(self.cluster, what="cluster_dims"),
-        )
+        threads = launch_dims(self.threads, what="block_dims")
+        cluster = launch_dims(self.cluster, what="cluster_dims")
+        nodes = tuple(self.nodes)
+        if all(map(_is_checked, nodes)):
+            return BlockGraph.inferred(
+                dict(self._places), self.operands, nodes, self.grid_dims, self.loop, threads, cluster
+            )
+        return BlockGraph(self.operands, nodes, self.grid_dims, self.loop, threads, cluster)
 
     def finish(
         self,

@@ -238,6 +238,8 @@ class _Sources:
 
     def shared(self, runs: list[Run]) -> Run:
         """Return the one dimension that several operand dimensions are; a unit beside a tile of one is stretched."""
+        if runs.count(runs[0]) == len(runs):
+            return runs[0]
         proper = [run for run in runs if not self.atoms.is_unit(run)] or runs
         for run in runs:
             if run in proper:

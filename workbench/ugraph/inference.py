@@ -53,6 +53,8 @@ class Place(Enum):
 
 def promote(dtypes: Sequence[DType], *, where: str) -> DType:
     """Return the type of a result of operands of these types: the widest. Raises: DTypeError for fp16 beside bf16."""
+    if dtypes and dtypes.count(dtypes[0]) == len(dtypes):
+        return dtypes[0]
     ranks = {DType.FLOAT16: 0, DType.BFLOAT16: 0, DType.FLOAT32: 1, DType.FLOAT64: 2}
     kinds = set(dtypes)
     widest = max(kinds, key=lambda dtype: ranks[dtype])
