@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from workbench import records as records
     from workbench import views as views
     from workbench import widgets as widgets
-    from workbench import widgets as widgets
     from workbench.codegen.cuda.host_program import run_program_on_host as run_program_on_host
     from workbench.codegen.cuda.kernel_level import emit_program as emit_program
     from workbench.commands.open_device import open_device as open_device
@@ -101,6 +100,7 @@ if TYPE_CHECKING:
     from workbench.ugraph.value import sum_to_columns as sum_to_columns
     from workbench.ugraph.value import tanh as tanh
     from workbench.ugraph.value import transpose as transpose
+    from workbench.verify.error_bound import bound_per_test as bound_per_test
     from workbench.verify.stability import stability as stability
     from workbench.verify.walkthrough import walk_through as walk_through
     from workbench.views.exercise import check_answer as check_answer
@@ -137,6 +137,7 @@ _PLACES = {
     "ThreadGraph": "workbench.ugraph.thread_graph",
     "WorkbenchError": "workbench.errors",
     "ablation": "workbench.optimize.ablation",
+    "bound_per_test": "workbench.verify.error_bound",
     "check_answer": "workbench.views.exercise",
     "compile": "workbench.device.executable",
     "cost_preset": "workbench.cost.presets:preset",
