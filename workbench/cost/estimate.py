@@ -124,8 +124,8 @@ class _Counter:
         if all(is_view(node, [tensors[name] for name in node.operands]) for node in nodes):
             for node in nodes:
                 for name in node.operands:
-                    rule_name = {tensor.name for tensor in node.results}
-                    self.made |= rule_name if name in self.made else set()
+                    if name in self.made:
+                        self.made.update(tensor.name for tensor in node.results)
             return
         counts = library_counts(nodes, self.operands(inputs), self.results(results), tensors, self.hardware)
         self.found.append(("_".join([*(node.op for node in nodes[:3])]), counts))
@@ -133,11 +133,15 @@ class _Counter:
 
     def by_rule(self, launch: GraphDefinedNode, unit: Unit) -> None:
         """Count a kernel of tiles that is made by rule for predefined operators."""
-        inlined = expanded(KernelGraph(*_alone(launch, self.graph))).graph_defined[0].block
+        inputs = tuple(self.graph.tensors[name] for name in dict.fromkeys(launch.operands))
+        alone = KernelGraph(inputs, (launch,), tuple(tensor.name for tensor in launch.results), "kernel")
+        inlined = expanded(alone).graph_defined[0].block
         choice = own_choice(launch.block)
         if choice.stages > 1:
             choice = replace(choice, stages=RULE_STAGES)
         self.count(inlined, launch, choice, "_".join(node.op for node in unit.operators[:3]))
+        name, counts = self.found.pop()
+        self.found.append((name, {**counts, BY_RULE: 1.0}))
 
     def launch(self, node: GraphDefinedNode) -> None:
         """Count a graph-defined operator under its choice, or as a backend does that is left to choose."""
@@ -164,6 +168,9 @@ class _Counter:
         return [(self.graph.tensors[name], name in self.graph.output_names) for name in names]
 
 
+BY_RULE = "by_rule"
+"""Among the counts of a kernel: predefined operators made into tiles by rule, which no schedule changes."""
+
 RULE_STAGES = 8
 """Stages of a product that is made by rule: as many as keep enough bytes on their way."""
 
@@ -171,14 +178,6 @@ RULE_STAGES = 8
 def takes_library(left: DType, right: DType, result: DType) -> bool:
     """Return True for types that a vendor's library multiplies; others take a kernel of tiles."""
     return left is right and result in (left, DType.FLOAT32)
-
-
-def _alone(
-    launch: GraphDefinedNode, graph: KernelGraph
-) -> tuple[tuple[DeviceTensor, ...], tuple[GraphDefinedNode], tuple[str, ...], str]:
-    """Return the fields of a graph of one launch."""
-    inputs = tuple(graph.tensors[name] for name in dict.fromkeys(launch.operands))
-    return inputs, (launch,), tuple(tensor.name for tensor in launch.results), "kernel"
 
 
 @lru_cache(maxsize=256)

@@ -52,8 +52,8 @@ class Load:
     looped; cuts: names of the counts that split the tensor over blocks; innermost: names of the contiguous dimension of
     the tile; made: by an earlier kernel of the same program; direct: no product reads it and it is loaded once, so threads
     read it where they need it and it takes no shared memory; unstaged: looped, but no product reads it as it is, so that
-    it is staged only beside a tile that is, and only if small; row, piece: names of the dimension with the least stride, whatever its
-    extent, of the tensor and of the tile.
+    it is staged only beside a tile that is, and only if small; row, piece: names of the dimension with the
+    least stride, whatever its extent, of the tensor and of the tile.
     """
 
     tensor: str

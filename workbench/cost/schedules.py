@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from workbench.cost.candidates import ScheduleLimits, evenness, grid_counts, grids, loop_counts, split_counts
-from workbench.cost.estimate import expanded, features, price
+from workbench.cost.estimate import BY_RULE, expanded, features, price
 from workbench.cost.form import Array
 from workbench.cost.hardware import Hardware
 from workbench.cost.heat_map import HeatMap, heat_map
@@ -166,7 +166,7 @@ class ScheduleSpace:
     def _fixed(self) -> float:
         """Return what predefined operators cost, which no schedule changes."""
         cost = price(features(self.graph, self.hardware), self.hardware, self.preset, cold=self.cold)
-        return sum(kernel.total_us for kernel in cost.kernels if "library" in kernel.facts)
+        return sum(kernel.total_us for kernel in cost.kernels if "library" in kernel.facts or BY_RULE in kernel.facts)
 
     # ------------------------------------------------------------------------------------------------------- enumeration
     def _columns(self, symbolic: SymbolicKernel, limits: ScheduleLimits) -> dict[str, Column]:

@@ -120,8 +120,8 @@ def superoptimize(
     device: whose kernels are wanted ("h200", "h100", "a100-80", ...). budget: seconds after which no new work is begun.
     measure: True lets the GPU decide among the cheapest, False the cost model alone; None measures where the device is.
     options, space, without: what is looked for and how; `space` and `without` go before those of `options`. out: a folder for
-    result.json, search.jsonl and best.ugraph.json (by default one in the user's cache). fresh: ignore what an earlier run left there.
-    progress: called with a `Stage`; by default a line in a terminal or notebook.
+    result.json, search.jsonl and best.ugraph.json (by default one in the user's cache). fresh: ignore what an earlier run
+    left there. progress: called with a `Stage`; by default a line in a terminal or notebook.
     Raises: UsageError for a program with block graphs, a budget below 0, a folder with another run's answer;
     UnknownNameError for a device or a pass; LaunchError for measure=True without the device. Ctrl-C
     returns what is there (`interrupted`), or is raised where nothing is.
