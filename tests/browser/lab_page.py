@@ -99,7 +99,8 @@ def serving(command: Sequence[str], work: Path, port: int) -> Iterator[None]:
             with contextlib.closing(socket.socket()) as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
-            assert process.poll() is None and time.monotonic() < end, log.read_text(errors="replace")[-3000:]
+            alive = process.poll() is None and time.monotonic() < end
+            assert alive, log.read_text(errors="replace")[-3000:]
             time.sleep(0.1)
         yield
     finally:
@@ -173,7 +174,7 @@ class LabPage:
         """Switch JupyterLab's theme: "light" or "dark"."""
         full = f"JupyterLab {name.capitalize()}"
         self.page.evaluate("(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", full)
-        self.page.wait_for_selector(f'body[data-jp-theme-light="{"true" if name == "light" else "false"}"]')
+        self.page.wait_for_selector(f'body[data-jp-theme-light="{"true" if name == "light" else "false"}"]', state="attached")
 
     def close(self) -> None:
         """Shut the kernel down and close the page."""

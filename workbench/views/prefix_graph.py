@@ -22,7 +22,7 @@ from workbench.views.markup import words
 from workbench.views.search_event import named, placeholders
 
 _WIDE, _HIGH, _GAP, _ROW_GAP, _PAD, _TITLE = 128, 34, 14, 20, 8, 16
-_LONGEST = 22  # characters of a line in a node
+_LONGEST = 19  # characters of a line in a node
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,8 +153,8 @@ def _cell(
             body += f'<path class="wb-stroke" d="M{x} {y} l{wide} {high_} M{x} {y + high_} l{wide} {-high_}"/>'
         text = ""
     else:
-        strength = 1.0 if high <= low else 1 - math.log(value / low) / math.log(high / low)
-        strength = value if metric == "fits" else strength
+        strength = value if metric == "fits" or high <= low else 1 - math.log(value / low) / math.log(high / low)
+        strength = min(strength, 1.0)
         body = (
             f'<rect class="wb-off" x="{x}" y="{y}" width="{wide}" height="{high_}"/><rect fill="var(--wb-accent)" '
             f'fill-opacity="{0.05 + 0.45 * strength:.2f}" x="{x}" y="{y}" width="{wide}" height="{high_}"/>'

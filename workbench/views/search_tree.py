@@ -137,9 +137,10 @@ class SearchTree:
     def counts(self, upto: int) -> tuple[int, Mapping[str, int]]:
         """Return how many were kept, and rule -> how many were dropped, in the first `upto` events that were read."""
         upto = min(upto, self.read)
-        rules = np.frombuffer(self._rule_of, np.int16, upto) if upto else np.zeros(0, np.int16)
-        weights = np.frombuffer(self._count_of, np.dtype("l"), upto) if upto else np.zeros(0)
-        kept = int(np.frombuffer(self._kept, np.int8, upto).sum()) if upto else 0
+        # copies: another thread may append, which an array does not allow while NumPy looks at it
+        rules = np.asarray(self._rule_of[:upto], np.int16)
+        weights = np.asarray(self._count_of[:upto], np.int64)
+        kept = int(np.asarray(self._kept[:upto], np.int8).sum())
         dropped = rules >= 0
         found = np.bincount(rules[dropped], weights[dropped], minlength=len(self.rules))
         return kept, {rule: int(n) for rule, n in zip(self.rules, found, strict=True) if n}

@@ -162,6 +162,8 @@ class Panel(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Free observers and threads, and take the widget off the page. Closing twice is harmless."""
+        if not hasattr(self, "_guard"):  # it never came to be
+            return
         with self._guard:
             if self.is_closed:
                 return

@@ -106,6 +106,7 @@ class SearchStepper(Panel):
         self._worker = Worker("stepper")
         self._changed = threading.Condition()
         self._wanted = 0
+        self._aim: int | None = None
         if record is not None:
             tape = Tape.recorded(record)
         else:
@@ -136,7 +137,7 @@ class SearchStepper(Panel):
         with self._guard:
             self.playing = self.running = False
             self.length, self.finished = len(tape.events), tape.is_finished
-            self._wanted = 0
+            self._wanted, self._aim = 0, None
         if tape.is_live:
             self._search_to(1)
         self._draw_controls()
@@ -237,9 +238,23 @@ class SearchStepper(Panel):
     def jump(self, number: int) -> None:
         """Show an event by its number; beyond the end the last one."""
         number = max(0, number)
+        self._aim = None
         if number >= len(self.tape.events) and not self.tape.is_finished:
+            self._aim = number
             self._search_to(number + 1)
-        self.position = min(number, max(len(self.tape.events) - 1, 0))
+        self._arrive(self.tape)
+        if self._aim is None:
+            self.position = min(number, max(len(self.tape.events) - 1, 0))
+
+    def _arrive(self, tape: Tape) -> None:
+        """Go where a jump led to, once the search is there."""
+        with self._guard:
+            aim = self._aim
+            if aim is None or tape is not self.tape or (aim >= len(tape.events) and not tape.is_finished):
+                return
+            self._aim = None
+            self.length, self.finished = len(tape.events), tape.is_finished
+            self.position = min(aim, max(len(tape.events) - 1, 0))
 
     def play(self, speed: int | None = None) -> None:
         """Let events go by, `speed` a second."""
@@ -263,11 +278,13 @@ class SearchStepper(Panel):
 
     def cancel(self) -> None:
         """Stop searching and playing; every event that is there stays. A later step goes on, where the search can."""
-        was = self.running or self.playing
+        searched, was = self.running, self.running or self.playing
         with self._guard:
             self.playing = self.running = False
         self._worker.stop(0.4)
         self.length = len(self.tape.events)
+        if searched and self.length:
+            self.position = self.length - 1
         if was and not self.finished:
             self.status = f"stopped; {self.length:,} events are kept"
         self._draw_controls()
@@ -328,6 +345,7 @@ class SearchStepper(Panel):
             full = len(tape.events) >= self.max_events
             if not tape.is_finished and not full and (self.running or len(tape.events) < self._wanted):
                 tape.grow()
+                self._arrive(tape)
                 if time.monotonic() - drawn < REFRESH_S and not tape.is_finished:
                     continue
                 tape.read()
@@ -426,11 +444,11 @@ class SearchStepper(Panel):
         live = not self.tape.is_finished
         self.controls = [
             button("back", "◀ back", disabled=not self.position and not busy),
-            button("toggle", "⏸ pause" if busy else "▶ play", pressed=busy, primary=True),
+            button("toggle", "pause" if busy else "▶ play", pressed=busy, primary=True),
             button("step", "step ▶"),
             button("previous_complete", "◆ ◀", hint="the complete graph before"),
             button("next_complete", "▶ ◆", hint="the next complete graph"),
-            button("run", "⏩ search all", hint="as fast as it can", disabled=not live or self.running),
+            button("run", "▶▶ search all", hint="as fast as it can", disabled=not live or self.running),
             button("cancel", "■ stop", disabled=not busy),
             field("range", "position", "event", min=0, max=max(self.length - 1, 0), shown=f"{self.position + 1:,}"),
             field("range", "speed", "events a second", min=1, max=200),

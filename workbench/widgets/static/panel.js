@@ -7,7 +7,7 @@ function render({ model, el }) {
   const root = document.createElement("div");
   root.className = "wb-root";
   root.tabIndex = 0;
-  root.dataset.lmSuppressShortcuts = "true"; // the notebook's own shortcuts stay out while the widget has the focus
+  keepKeys(root);
   root.setAttribute("role", "group");
   root.setAttribute("aria-label", model.get("title"));
   const head = add(root, "div", "wb-head");
@@ -160,6 +160,7 @@ function render({ model, el }) {
       pane.html = html;
       const [top, left] = [pane.content.scrollTop, pane.content.scrollLeft];
       pane.content.innerHTML = html;
+      pane.content.querySelectorAll("[tabindex], summary").forEach(keepKeys);
       pane.content.scrollTop = top;
       pane.content.scrollLeft = left;
       const wanted = pane.content.querySelector("[data-into-view]");
@@ -261,9 +262,16 @@ function render({ model, el }) {
     notice.textContent = model.get("notice");
     notice.hidden = model.get("notice") === "";
   };
-  listen("controls", drawControls);
-  const traits = new Set(model.get("controls").map((spec) => spec.trait).filter(Boolean));
-  for (const trait of traits) listen(trait, drawControls);
+  const heard = new Set();
+  const listenControls = () => {
+    for (const { trait } of model.get("controls")) {
+      if (!trait || heard.has(trait)) continue;
+      heard.add(trait);
+      listen(trait, drawControls);
+    }
+    drawControls();
+  };
+  listen("controls", listenControls);
   listen("rows", drawLayout);
   listen("panels", drawPanels);
   listen("selected", mark);
@@ -272,7 +280,7 @@ function render({ model, el }) {
   for (const trait of ["title", "status", "notice"]) listen(trait, drawTexts);
   drawTheme();
   drawTexts();
-  drawControls();
+  listenControls();
   drawLayout();
   drawKeys();
   hideTwin();
@@ -282,9 +290,15 @@ function render({ model, el }) {
   };
 }
 
+// The notebook's own shortcuts stay out while this element has the focus; JupyterLab asks the focused element itself.
+function keepKeys(element) {
+  element.dataset.lmSuppressShortcuts = "true";
+}
+
 function add(parent, tag, name) {
   const child = document.createElement(tag);
   if (name) child.className = name;
+  if (["BUTTON", "INPUT", "SELECT", "TEXTAREA", "SUMMARY"].includes(child.tagName)) keepKeys(child);
   parent.appendChild(child);
   return child;
 }
