@@ -9,9 +9,11 @@ from typing import cast
 from workbench.commands import requests
 from workbench.commands.answer import Answer, Call, Json
 from workbench.cost.hardware import hardware
+from workbench.pipeline.passes import PASSES
 from workbench.pipeline.progress import Stage
 from workbench.pipeline.result import Result
 from workbench.pipeline.run_folder import BEST, RESULT, SEARCH, write_whole
+from workbench.pipeline.structures import NARROW
 from workbench.pipeline.superoptimize import KEEP, Options, superoptimize
 from workbench.search.space import Space
 from workbench.views.result_html import report_html
@@ -34,9 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=int, metavar="N", help=f"candidates to certify (default {KEEP}; measured: more)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random tests (default 0)")
     parser.add_argument(
-        "--max-block-ops", type=int, default=space.max_block_ops, metavar="N",
-        help=f"operators of all block graphs together (default {space.max_block_ops})",
+        "--max-block-ops", type=int, metavar="N",
+        help=f"operators of all block graphs together (default {space.max_block_ops}, {NARROW} where that takes long)",
     )  # fmt: skip
+    parser.add_argument("--without", metavar="A,B", help=f"leave out passes of the optimizer, of {','.join(PASSES)}")
+    parser.add_argument(
+        "--stable", action="store_true", help="also offer exponentials with their row's maximum subtracted"
+    )
     parser.add_argument(
         "--measure", action=argparse.BooleanOptionalAction, default=None,
         help="let the GPU decide, or the cost model (default: the GPU where the device is)",
@@ -48,6 +54,13 @@ def run(call: Call) -> Answer:
     """Return the best candidate; the answer is no if there is none. Raises: as `requests.read_source`, `superoptimize`."""
     arguments = call.arguments
     hardware(arguments.device)  # an unknown device is told before a long search
+    options = Options(
+        space=Space(max_block_ops=arguments.max_block_ops) if arguments.max_block_ops is not None else None,
+        seed=arguments.seed,
+        keep=arguments.keep,
+        stable=arguments.stable,
+        without=_names(arguments.without),
+    )
     source = requests.read_source(arguments.program, arguments, call.settings)
     program = requests.pick(source.graphs, 0, what=arguments.program)
 
@@ -59,7 +72,7 @@ def run(call: Call) -> Answer:
         arguments.device,
         budget=arguments.budget,
         measure=arguments.measure,
-        options=Options(space=Space(max_block_ops=arguments.max_block_ops), seed=arguments.seed, keep=arguments.keep),
+        options=options,
         out=arguments.out,
         fresh=arguments.fresh,
         progress=tell,
@@ -68,6 +81,10 @@ def run(call: Call) -> Answer:
     call.progress("writing the report")
     write_whole(result.out / REPORT, report_html(result))
     return Answer(_text(result), _values(result), is_yes=bool(result.candidates))
+
+
+def _names(given: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in given.split(",") if name.strip()) if given else ()
 
 
 def _values(result: Result) -> dict[str, Json]:
@@ -83,6 +100,8 @@ def _values(result: Result) -> dict[str, Json]:
             "breakdown": dict(one.cost.parts),
             "schedule": cast(Json, [*one.schedule]),
             "certificate": cast(Json, one.certificate.to_json()),
+            "origin": one.origin,
+            "passes": cast(Json, [note.to_json() for note in one.passes]),
             "text": one.graph.describe(),
         }
     return {
@@ -102,6 +121,7 @@ def _text(result: Result) -> str:
     lines = [result.describe()]
     if result.candidates:
         lines += ["", "cost by part:", *(f"  {line}" for line in result.best.cost.describe().splitlines())]
+        lines += ["", "passes of the optimizer:", *(f"  {line}" for line in result.best.describe_passes().splitlines())]
         lines += ["", result.best.graph.describe()]
     lines += ["", f"{result.out}: {', '.join((RESULT, SEARCH, BEST, REPORT))}"]
     return "\n".join(lines)

@@ -113,6 +113,8 @@ class Result(Displayed):
         if self.candidates:
             best = self.best
             lines += ["", "Why this one:", *(f"  {line}" for line in best.cost.describe().splitlines())]
+            lines += ["", "What the optimizer's passes did to it:"]
+            lines += [f"  {line}" for line in best.describe_passes().splitlines()]
             lines += ["", "The others, against it:"]
             for number, other in enumerate(self.candidates[1:], start=1):
                 lines.append(f"  {number}: {_line(other)}")

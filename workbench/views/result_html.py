@@ -43,7 +43,7 @@ def candidate_html(candidate: Candidate) -> str:
     title = f"{candidate.time_us:.2f} us ({'measured' if candidate.measured is not None else 'modelled'}), {candidate.origin}"
     return (
         f'<div class="workbench-candidate"><p><b>{escape(title)}</b></p>{cost_bar(list(candidate.cost.parts.items()))}'
-        f"{verdict_html(candidate.certificate)}{graph_html(candidate.graph)}</div>\n"
+        f"{verdict_html(candidate.certificate)}{_passes(candidate)}{graph_html(candidate.graph)}</div>\n"
     )
 
 
@@ -54,6 +54,7 @@ def report_html(result: Result) -> str:
     if result.candidates:
         best = result.best
         body += ["<h2>The µGraph</h2>", graph_html(best.graph)]
+        body += ["<h2>What the optimizer's passes did</h2>", _passes(best)]
         body += ["<h2>Why it may be trusted</h2>", verdict_html(best.certificate)]
     body += ["<h2>Candidates</h2>", _candidates(result), "<h2>Left out, and why</h2>", _refused(result)]
     body += ["<h2>The space</h2>", f"<pre>{escape(result.space.describe())}</pre>"]
@@ -64,6 +65,17 @@ def report_html(result: Result) -> str:
             f"<h2>CUDA</h2><details><summary>the kernels, self-contained</summary><pre>{source}</pre></details>"
         )
     return _PAGE.format(title=escape(f"{name} on {result.device}"), body="\n".join(body))
+
+
+def _passes(candidate: Candidate) -> str:
+    """Return what every pass did: its headline, what it changed, what the verifier said."""
+    rows = []
+    for note in candidate.passes:
+        changes = "<br>".join(escape(line) for line in note.changes)
+        _, _, headline = note.headline.partition(": ")
+        rows.append(f"<tr><td>{escape(note.name)}</td><td>{escape(headline)}</td><td>{changes}</td></tr>")
+    head = "<tr><th>pass</th><th>in numbers</th><th>in words</th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>" if rows else "<p>none</p>"
 
 
 def cost_bar(parts: Sequence[tuple[str, float]], *, bound_us: float | None = None) -> str:
