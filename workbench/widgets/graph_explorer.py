@@ -87,7 +87,7 @@ class GraphExplorer(Panel):
         values.setdefault("opened", [name for name in launches if len(launches) == 1])
         super().__init__(title=f"µGraph {self.graph.name or self.graph.hash[:10]}", shortcuts=_SHORTCUTS, **values)
         self.observe(self._drawn_again, ["opened", "theme", "max_nodes"])
-        self.observe(self._kernel_changed, "kernel")
+        self.observe(self._follow_kernel, "kernel")
         self.observe(self._moved, [*_AXES, "iteration"])
         self.observe(self._chosen, "selected")
         self._draw_controls()
@@ -167,7 +167,7 @@ class GraphExplorer(Panel):
         self._draw_controls()
         self.draw()
 
-    def _kernel_changed(self, change: object) -> None:
+    def _follow_kernel(self, change: object) -> None:
         launch = self.launches.get(self.kernel)
         with self.hold_trait_notifications():
             for axis, count in zip((*_AXES, "iteration"), self._counts(launch), strict=True):

@@ -107,9 +107,9 @@ class Launchpad(Panel):
         if not self.sizes and self.graph is None:
             self.sizes = self._default_sizes()
         self.has_gpu = device_is_here(self.device)
-        self.observe(self._program_changed, "program")
-        self.observe(self._request_changed, ["sizes", "formula"])
-        self.observe(self._device_changed, "device")
+        self.observe(self._follow_program, "program")
+        self.observe(self._follow_request, ["sizes", "formula"])
+        self.observe(self._follow_device, "device")
         self.observe(lambda change: self._draw_chosen(), ["chosen", "theme"])
         self.observe(lambda change: self._draw_controls(), ["running", "candidates"])
         self._draw_controls()
@@ -121,16 +121,16 @@ class Launchpad(Panel):
             return "X=16x4096 G=4096 W=4096x4096"
         return " ".join(f"{name}={size}" for name, size in registry.program(self.program).defaults.items())
 
-    def _program_changed(self, change: object) -> None:
+    def _follow_program(self, change: object) -> None:
         self.graph = None
         self.sizes = self._default_sizes()
         self._draw_controls()
         self.draw()
 
-    def _request_changed(self, change: object) -> None:
+    def _follow_request(self, change: object) -> None:
         self.draw()
 
-    def _device_changed(self, change: object) -> None:
+    def _follow_device(self, change: object) -> None:
         self.has_gpu = device_is_here(self.device)
         self.draw()
 

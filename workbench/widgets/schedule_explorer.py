@@ -98,7 +98,7 @@ class ScheduleExplorer(Panel):
         name = self.graph.name or "graph"
         super().__init__(title=f"schedules of {name} on {self.hardware.title}", shortcuts=_SHORTCUTS, **values)
         self.observe(self._changed, ["x", "y", "fixed"])
-        self.observe(self._kernel_changed, "kernel")
+        self.observe(self._follow_kernel, "kernel")
         self.observe(lambda change: self._draw_map(), "metric")
         self.observe(lambda change: self._draw_cell(), "cell")
         if space is not None:
@@ -148,7 +148,7 @@ class ScheduleExplorer(Panel):
         return many if len(many) > 1 else list(self._table().names)[:2]
 
     # --------------------------------------------------------------------------------------------------------- changes
-    def _kernel_changed(self, change: object) -> None:
+    def _follow_kernel(self, change: object) -> None:
         if self.space is None:
             return
         names = self._names()
