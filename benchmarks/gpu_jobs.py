@@ -75,6 +75,11 @@ def build_random(item: tuple[Recipe, int]) -> Built:
     return Built(case, built.kernels, built.refusal, told)
 
 
+def build_item(item: GpuCase | tuple[Recipe, int]) -> Built:
+    """Compile a case, or the random graph of a recipe and seed."""
+    return build_case(item) if isinstance(item, GpuCase) else build_random(item)
+
+
 def check_before(item: tuple[GpuCase, float]) -> CheckReport | None:
     """Check a case on the GPU; None when the deadline (`time.time()`) has passed before it began."""
     case, deadline = item
