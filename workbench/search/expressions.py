@@ -254,13 +254,13 @@ class Expressions:
         known = self.shallow if self.shallow is not None and left <= self.shallow.depth else None
         if known is not None:
             yield from (Making(palette.sum, (operand,), mask, axis) for operand in known.summands(value, mask))
-        contracts = axis and palette.matmul.is_offered and (known is None or known.contracts(mask))
-        if contracts or known is None:
+            if axis and palette.matmul.is_offered:
+                yield from (Making(palette.matmul, pair, mask, axis) for pair in known.contractions(value, mask))
+        else:
             for operand in self._summands(value, mask):
-                if known is None:
-                    yield Making(palette.sum, (operand,), mask, axis)
-                if contracts:
-                    for pair in apart.products(operand) if known is None else known.products(operand):
+                yield Making(palette.sum, (operand,), mask, axis)
+                if axis and palette.matmul.is_offered:
+                    for pair in apart.products(operand):
                         if not mask & ~(algebra.mask[pair[0]] & algebra.mask[pair[1]]) and self._contracts(pair):
                             yield Making(palette.matmul, pair, mask, axis)
         if palette.max.is_offered:

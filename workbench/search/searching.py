@@ -6,7 +6,7 @@ Invariant: program, space, engine, pruners, verifier and seed decide the events;
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -34,6 +34,7 @@ def search(
     space: Space | None = None,
     engine: Engine | None = None,
     pruners: Sequence[str | Pruner] | None = None,
+    options: Mapping[str, object] | None = None,
     verifier: Verifier | None = None,
     seed: int = 0,
     executor: Executor | HasExecutor | int | None = None,
@@ -42,9 +43,12 @@ def search(
 ) -> Generator[Event, None, None]:
     """Return the events of a search for µGraphs that compute a program; nothing is searched before they are asked for.
 
-    engine: "values" (values first, then graphs) or "prefix" (the paper's algorithm 1); by default "prefix" if pruners
-    are named or the space enumerates maps, else "values". pruners: names or objects, by default abstract_expression,
-    axes, reducibility and demand, which the values engine cannot be without. verifier: asked about every structure; by
+    engine: "values" (values first, then graphs) or "prefix" (the paper's algorithm 1); by default "prefix" if pruners or
+    options are given or the space enumerates maps, else "values". pruners: names or objects, by default
+    abstract_expression, axes, reducibility and demand, which the values engine cannot be without. options: of the prefix
+    engine, by name (see `prefix.options.Options`): `start` (a prefix to begin with), `keep` (asked about a prefix that a
+    rule drops, True to go on with it), `quiet` (say only what is complete), `unique`, `limits`, `tests`, `seconds`.
+    verifier: asked about every structure; by
     default each is screened by a random test in a pair of finite fields. seed: of the screening. executor: anything with
     the interface of `concurrent.futures.Executor`, a number of processes, or a client of a cluster (Dask); by default
     the work is done here. The events do not depend on it. record: a file of the events, which `replay` reads; when it
@@ -54,14 +58,15 @@ def search(
     Raises: UsageError for a program with block graphs, choices that do not fit together, or a record of another search.
     """
     space = space or Space()
-    engine = engine or default_engine(space, pruners)
-    work = _work(engine, program, space, pruners, verifier, seed)
+    engine = engine or ("prefix" if options is not None else default_engine(space, pruners))
+    work = _work(engine, program, space, pruners, options or {}, verifier, seed)
     if record is None:
         return drive(work, runner=runner_of(executor))
     if isinstance(record, Recorder):
         recorder = record
     else:
-        recorder = Recorder(record, subject_of(program, space, engine, pruners, verifier, seed), resume=resume)
+        subject = subject_of(program, space, engine, pruners, verifier, seed, options)
+        recorder = Recorder(record, subject, resume=resume)
     if recorder.past is not None and recorder.past.is_finished:
         recorder.close(finished=True)
         return (event for event in recorder.past)
@@ -80,11 +85,19 @@ def subject_of(
     pruners: Sequence[str | Pruner] | None,
     verifier: Verifier | None,
     seed: int,
+    choices: Mapping[str, object] | None = None,
 ) -> Subject:
-    """Return what decides the events of a search, as its record names it."""
+    """Return what decides the events of a search, as its record names it. Raises: UsageError for what it cannot name."""
+    choices = choices or {}
+    for name in ("keep", "seconds"):
+        if choices.get(name) is not None:
+            raise UsageError(
+                f"option {name!r} decides the events and cannot be written to a record; leave one of them out"
+            )
     options: dict[str, object] = {"verifier": name_of(verifier) if verifier is not None else "screening"}
     if pruners is not None:
         options["pruners"] = [pruner if isinstance(pruner, str) else pruner.name for pruner in pruners]
+    options |= {name: value if isinstance(value, str | bool) else repr(value) for name, value in choices.items()}
     return Subject(program, space, seed, engine, options)
 
 
@@ -102,10 +115,15 @@ def _work(
     program: KernelGraph,
     space: Space,
     pruners: Sequence[str | Pruner] | None,
+    options: Mapping[str, object],
     verifier: Verifier | None,
     seed: int,
 ) -> Work:
     if engine == "values":
+        if options:
+            raise UsageError(
+                f"option {min(options)!r} belongs to the prefix engine; leave engine='values' out, or the option"
+            )
         if pruners is not None:
             from workbench.search.pruners.names import pruners_of
 
@@ -116,5 +134,5 @@ def _work(
     if engine == "prefix":
         from workbench.search.prefix.engine import prefix_work
 
-        return prefix_work(program, space, pruners, verifier, seed)
+        return prefix_work(program, space, pruners, verifier, seed, **options)
     raise UsageError(f"engine {engine!r}: use 'values' or 'prefix'")

@@ -7,6 +7,7 @@ afford; without it a sum of many terms would be split in all ways (a root of a s
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -50,6 +51,7 @@ class Shallow:
         self.constants += [algebra.constant(op.constant) for op in palette.operators if op.constant is not None]
         self._made: dict[tuple[Value, ...], tuple[Value, ...]] = {}
         self._sums: dict[int, dict[Value, list[Value]]] = {}
+        self._contractions: dict[int, dict[Value, list[tuple[Value, Value]]]] = {}
         self._close(starts)
 
     def _close(self, starts: tuple[Value, ...]) -> None:
@@ -193,10 +195,21 @@ class Shallow:
             self._sums[mask] = made
         return self._sums[mask].get(value, [])
 
-    def contracts(self, mask: int) -> bool:
-        """Return whether two known values with the axes of a mask have different axes."""
-        masks = {self.algebra.mask[value] for value in self.operators if not mask & ~self.algebra.mask[value]}
-        return len(masks) > 1
+    def contractions(self, value: Value, mask: int) -> list[tuple[Value, Value]]:
+        """Return the known pairs with different axes whose product, summed over the axes of a mask, is the value.
+
+        Products are made forwards, once for a mask: dividing every value by every known one takes a minute for nTrans.
+        """
+        if mask not in self._contractions:
+            algebra = self.algebra
+            made: dict[Value, list[tuple[Value, Value]]] = {}
+            known = sorted(operand for operand in self.operators if not mask & ~algebra.mask[operand])
+            for left, right in itertools.combinations(known, 2):
+                if algebra.mask[left] != algebra.mask[right] and self.goals.admits("matmul", left, right):
+                    result = algebra.sum_mask(mask, algebra.mul(left, right))
+                    made.setdefault(result, []).append((left, right))
+            self._contractions[mask] = made
+        return self._contractions[mask].get(value, [])
 
     def _is_known(self, value: Value) -> bool:
         return value in self.operators or not self.algebra.mask[value]
