@@ -174,7 +174,9 @@ class LabPage:
         """Switch JupyterLab's theme: "light" or "dark"."""
         full = f"JupyterLab {name.capitalize()}"
         self.page.evaluate("(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", full)
-        self.page.wait_for_selector(f'body[data-jp-theme-light="{"true" if name == "light" else "false"}"]', state="attached")
+        self.page.wait_for_selector(
+            f'body[data-jp-theme-light="{"true" if name == "light" else "false"}"]', state="attached"
+        )
 
     def close(self) -> None:
         """Shut the kernel down and close the page."""

@@ -244,7 +244,7 @@ class VerifierView(Panel):
             )
         elif self._walk_failed:
             notice = f"no test to walk through: {self._walk_failed}"
-        self.put(panels, status=status, notice=notice, verdict_kind=verdict.kind if verdict else "")
+        self.put(panels, status=status, notice=notice, verdict_kind=verdict.kind if verdict is not None else "")
         self._draw_steps()
 
     def _graphs(self) -> str:

@@ -182,7 +182,9 @@ def test_closing_frees_observers_and_threads() -> None:
     assert stepper.comm is None
 
 
-@pytest.mark.parametrize(("arguments", "message"), [({}, "give a program"), ({"program": PROGRAM, "record": "x"}, "one")])
+@pytest.mark.parametrize(
+    ("arguments", "message"), [({}, "give a program"), ({"program": PROGRAM, "record": "x"}, "one")]
+)
 def test_one_search_at_a_time(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         SearchStepper(**arguments)  # type: ignore[arg-type]

@@ -98,6 +98,10 @@ function render({ model, el }) {
       if (shown) shown.textContent = input.value;
       spec.kind === "range" ? putSoon(spec.trait, read()) : put(spec.trait, read());
     });
+    if (spec.kind === "text")
+      input.addEventListener("keydown", (event) => {
+        if (event.key === "Enter") put(spec.trait, read());
+      });
     return (now) => {
       spec = now;
       name.textContent = now.label;
