@@ -40,6 +40,7 @@ from workbench.device.peers import ALL_PEERS, CUBLAS
 from workbench.device.timing import TimingOptions
 from workbench.device.worker import Outcome, Worker, run_in_workers
 from workbench.errors import LaunchError, UnknownNameError, UsageError
+from workbench.pipeline.passes import choices_from_json
 from workbench.programs import registry
 from workbench.programs.record import Instance
 from workbench.records.candidates import candidate_store, find_candidates, shipped_candidates
@@ -336,8 +337,12 @@ def measured_values(job: MeasureJob, measured: Measured) -> dict[str, Any]:
 def schedule_of(fields: Any) -> Schedule:
     """Return a schedule from its fields as a record keeps them; unknown ones are left out."""
     known = {
-        name: value for name, value in fields.items() if name in Schedule.__dataclass_fields__ and name != "layouts"
+        name: value
+        for name, value in fields.items()
+        if name in Schedule.__dataclass_fields__ and name not in ("layouts", "choices")
     }
+    if fields.get("choices"):
+        known["choices"] = choices_from_json(fields["choices"])
     layouts = {name: WarpLayout(**layout) for name, layout in (fields.get("layouts") or {}).items()}
     return Schedule(**known, layouts=layouts)
 

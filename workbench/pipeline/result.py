@@ -15,6 +15,7 @@ from workbench.cost.lower_bound import LowerBound
 from workbench.display import Displayed
 from workbench.errors import NothingFoundError
 from workbench.pipeline.candidate import Candidate, Refusal
+from workbench.pipeline.memory import ModelFit
 from workbench.pipeline.run_folder import SCHEMA, VERSION
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -40,6 +41,7 @@ class Result(Displayed):
         cached: the answer was read from the folder of an earlier run.
         interrupted: the run was stopped before its end; a second call continues.
         measured: a GPU decided; otherwise the cost model.
+        fit: how well the cost model foresaw the measured times; None where too few were measured.
         out: the folder with result.json, search.jsonl, best.ugraph.json; None if none was kept.
     """
 
@@ -56,6 +58,7 @@ class Result(Displayed):
     cached: bool = False
     interrupted: bool = False
     measured: bool = False
+    fit: ModelFit | None = None
     out: Path | None = None
 
     @property
@@ -104,6 +107,8 @@ class Result(Displayed):
             + (", interrupted" if self.interrupted else "")
             + (", from an earlier run" if self.cached else "")
         )
+        if self.fit is not None:
+            lines.append(f"  {self.fit.describe()}")
         lines += [f"  left out, {reason}: {count:,}" for reason, count in self.refused_counts.items()]
         return "\n".join(lines)
 
@@ -140,6 +145,7 @@ class Result(Displayed):
             "program_hash": self.program.hash,
             "device": self.device,
             "measured": self.measured,
+            "fit": None if self.fit is None else self.fit.to_json(),
             "interrupted": self.interrupted,
             "seconds": self.seconds,
             "space": self.space.to_json(),

@@ -75,16 +75,21 @@ def find_in_default_space(
     The choice is kept in the folder, so that a continued run makes the same. Raises: as `find_structures`.
     """
     search = partial(find_structures, part, seed=seed, progress=progress, is_stopped=is_stopped)
+    record = folder.record(number)
     chosen = folder.chosen_space(number)
     if chosen is None:
         start = time.process_time()
-        found = search(Space(max_block_ops=NARROW), record=None)
+        found = search(Space(max_block_ops=NARROW), record=record)
         if found.finished is None:
-            return found
+            return found  # the same call continues in the narrow space
         is_hard = time.process_time() - start > HARD_CPU_S
-        chosen = NARROW if is_hard else Space().max_block_ops
+        if is_hard:
+            folder.choose_space(number, NARROW)
+            return found
+        record.unlink(missing_ok=True)  # a record is of one space
+        chosen = Space().max_block_ops
         folder.choose_space(number, chosen)
-    return search(Space(max_block_ops=chosen), record=folder.record(number))
+    return search(Space(max_block_ops=chosen), record=record)
 
 
 def find_structures(

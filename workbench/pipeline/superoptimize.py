@@ -21,6 +21,7 @@ from workbench.device.architecture import architecture
 from workbench.errors import LaunchError, UsageError
 from workbench.pipeline.candidate import Candidate, Measured, Refusal
 from workbench.pipeline.kernel_schedules import choice_from_json
+from workbench.pipeline.memory import ModelFit, keep_measured, model_fit, recall
 from workbench.pipeline.passes import check_passes, choices_from_json, note_from_json
 from workbench.pipeline.progress import Progress, ProgressLine, Stage, default_progress, silent
 from workbench.pipeline.result import Result
@@ -178,6 +179,10 @@ class _Run:
         earlier = None if self.fresh else self.folder.answer()
         if earlier is not None:
             return self._restored(earlier)
+        if self.measures and not self.fresh:
+            kept = recall(self.program, self.target, request=self.folder.request.key)
+            if kept:
+                return self._finished([], kept, is_cached=True)
         subjects = subjects_of(self.program)
         found: list[PartFound] = []
         candidates: list[Candidate] = []
@@ -203,6 +208,7 @@ class _Run:
                     is_over=self._is_over,
                 )
                 self.refused += refused
+                keep_measured(self.program, candidates, request=self.folder.request.key)
         except KeyboardInterrupt:
             self.interrupted = True
             if not candidates:
@@ -280,7 +286,7 @@ class _Run:
     def _is_over(self) -> bool:
         return self.budget is not None and time.perf_counter() - self.start > self.budget
 
-    def _finished(self, found: list[PartFound], candidates: list[Candidate]) -> Result:
+    def _finished(self, found: list[PartFound], candidates: list[Candidate], *, is_cached: bool = False) -> Result:
         ranked = sorted(candidates, key=lambda one: (one.measured is None, one.time_us))
         ended = all(one.finished is not None or not one.part.is_lax for one in found)
         result = Result(
@@ -292,10 +298,12 @@ class _Run:
             space=found[0].space if found else self.options.space or Space(),
             states=sum(one.finished.states for one in found if one.finished is not None),
             structures=sum(len(one.structures) for one in found),
-            parts=len(found),
+            parts=max(len(found), 1),
             seconds=time.perf_counter() - self.start,
             interrupted=self.interrupted or not ended or self._is_over(),
+            cached=is_cached,
             measured=any(one.measured is not None for one in ranked),
+            fit=model_fit(ranked, self.target.hardware, self.target.preset),
             out=self.folder.path,
         )
         self.folder.write(result.to_json(), result.best.graph if ranked else None)
@@ -320,6 +328,7 @@ class _Run:
             seconds=time.perf_counter() - self.start,
             cached=True,
             measured=bool(values["measured"]),
+            fit=None if values["fit"] is None else ModelFit(**cast(dict[str, Any], values["fit"])),
             out=self.folder.path,
         )
 
