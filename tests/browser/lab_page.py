@@ -81,8 +81,8 @@ def write_notebook(path: Path, cells: Sequence[str]) -> None:
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}  # without it JupyterLab asks
     notebook = nbformat.v4.new_notebook(
         metadata={"kernelspec": kernel}, cells=[nbformat.v4.new_code_cell(cell) for cell in cells]
-    )  # type: ignore[no-untyped-call]
-    nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
+    )
+    nbformat.write(notebook, path)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("playwright")
-nbclient = pytest.importorskip("nbclient")
-nbconvert = pytest.importorskip("nbconvert")
+pytest.importorskip("nbclient")
+pytest.importorskip("nbconvert")
 
+import nbclient
+import nbconvert
 import nbformat
 
 from tests.browser.lab_page import write_notebook
@@ -43,7 +45,7 @@ def test_an_executed_notebook_shows_every_twin(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "widgets.ipynb"
     write_notebook(path, CELLS)
-    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(notebook, timeout=100, store_widget_state=stores_state).execute()
     assert ("widgets" in notebook.metadata) == stores_state
     html, _ = nbconvert.HTMLExporter().from_notebook_node(notebook)

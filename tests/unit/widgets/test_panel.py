@@ -113,6 +113,9 @@ def test_a_worker_stops_inside_its_work() -> None:
         finally:
             cleaned.set()
 
+    def fails() -> None:
+        raise ZeroDivisionError
+
     worker.start(busy)
     time.sleep(0.05)
     start = time.monotonic()
@@ -121,6 +124,6 @@ def test_a_worker_stops_inside_its_work() -> None:
     assert not worker.is_running
     assert cleaned.is_set()
     assert worker.error is None
-    worker.start(lambda: 1 / 0)
+    worker.start(fails)
     assert worker.wait(5)
     assert isinstance(worker.error, ZeroDivisionError)

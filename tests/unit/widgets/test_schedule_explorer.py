@@ -12,7 +12,7 @@ import workbench as wb
 from workbench.cost.estimate import estimate
 from workbench.cost.hardware import hardware
 from workbench.errors import UnknownNameError, UsageError
-from workbench.views.schedule_view import MeasuredSchedule, cell_row
+from workbench.views.schedule_view import MeasuredSchedule, Metric, cell_row
 from workbench.widgets.schedule_explorer import ScheduleExplorer
 
 GRAPH = wb.programs.known_good("rms_norm_linear")[0]
@@ -75,7 +75,7 @@ def test_keys_move_within_the_map(explorer: ScheduleExplorer) -> None:
 @pytest.mark.parametrize(
     ("metric", "words"), [("fits", "a block can hold"), ("measured", "1 cells of this map"), ("cost", "least modelled")]
 )
-def test_three_kinds_of_numbers(explorer: ScheduleExplorer, metric: str, words: str) -> None:
+def test_three_kinds_of_numbers(explorer: ScheduleExplorer, metric: Metric, words: str) -> None:
     explorer.x, explorer.y = "c", "loop"
     explorer.metric = metric
     assert words in explorer.panels["map"]

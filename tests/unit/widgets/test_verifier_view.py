@@ -7,6 +7,7 @@ import pytest
 
 import workbench as wb
 from workbench.errors import UsageError
+from workbench.verify.compare import verify
 from workbench.views.walk_view import aligned, bound_svg
 from workbench.widgets.verifier_view import VerifierView
 
@@ -20,7 +21,7 @@ def test_equal_programs() -> None:
     try:
         found = view.wait()
         assert found is not None
-        assert found.kind == wb.verify(PROGRAM, GOOD).kind == view.verdict_kind == "equal"
+        assert found.kind == verify(PROGRAM, GOOD).kind == view.verdict_kind == "equal"
         assert view.agrees
         assert view.panels["witness"] == ""
         view.do_last()
@@ -83,7 +84,7 @@ def test_stopping_keeps_the_page() -> None:
 
 
 def test_a_given_verdict_is_shown_as_it_is() -> None:
-    given = wb.verify(PROGRAM, FORGOT)
+    given = verify(PROGRAM, FORGOT)
     view = VerifierView(PROGRAM, FORGOT, verdict=given)
     assert view.verdict is given
     assert view.verdict_kind == "different"
