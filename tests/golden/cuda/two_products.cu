@@ -33,18 +33,8 @@ extern "C" __global__ void __launch_bounds__(128, 1)
   }
   const SharedTile<bf16, 16, 32> x_tile(memory + 8192);
 
-  float t3_sum[1][4][4] = {};
   u32 x_left[2][1][4] = {};
-  cp_async_wait<1>();
-  block_barrier();
-  if (warp < 2) {
-#pragma unroll
-    for (int low = 0; low < 2; low++) {
-      const int depth = low * 16;
-      u32 (&left)[1][4] = x_left[low];
-      load_a(left[0], x_tile, 0, depth);
-    }
-  }
+  float t3_sum[1][4][4] = {};
 
   for (int step = first; step < last; step++) {
     cp_async_wait<0>();
@@ -58,6 +48,14 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     // t0 = x @ y: [16, 32]; warps: 2 along the columns
     float t0_2_sum[1][2][4] = {};
     if (warp < 2) {
+      if (step == first) {
+#pragma unroll
+        for (int low = 0; low < 2; low++) {
+          const int depth = low * 16;
+          u32 (&left)[1][4] = x_left[low];
+          load_a(left[0], x_tile, 0, depth);
+        }
+      }
 #pragma unroll
       for (int low = 0; low < 2; low++) {
         const int depth = low * 16;

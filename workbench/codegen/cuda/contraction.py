@@ -124,8 +124,10 @@ def pair_lines(step: ProductStep, left: Operand, right: Operand, depth_steps: in
         load_left += prologue(left.prologue, left.value, "left[mt]" if a_tiles > 1 else "left[0]")
     load_left = loop(f"int mt = 0; mt < {a_tiles}; mt++", load_left, unroll=True) if a_tiles > 1 else load_left
     every_depth = f"int low = 0; low < {depth_steps}; low++"
+    held: list[str] = []
     if step.held_left:
         lines.append(f"u32 (&left)[{a_tiles}][4] = {step.held_left}[low];")
+        held = ["if (step == first) {", *indented(loop(every_depth, [*lines, *load_left], unroll=True)), "}"]
     else:
         lines += [f"u32 left[{a_tiles}][4]{f', left_low[{a_tiles}][4]' if split else ''};", *load_left]
     lines += column_lines(step, left, right)
@@ -134,19 +136,7 @@ def pair_lines(step: ProductStep, left: Operand, right: Operand, depth_steps: in
     unroll: bool | int = True if depth_steps <= FULL_UNROLL else 4
     if split:  # three times the work a step, and twice the fragments: registers spill where steps overlap
         unroll = 1 if layout.accumulators >= 32 else 2
-    return loop(every_depth, lines, unroll=unroll)
-
-
-def held_load(step: ProductStep) -> list[str]:
-    """Return the statements that load the left fragments which a product keeps over the loop; they stand before it."""
-    layout, left = step.layout, step.operands[0][0]
-    row = tile_base(layout.row_text, layout.row_tiles, 16, "mt")
-    low = tile_base(layout.depth_text, layout.depth_steps, layout.depth_step, "low")
-    load = [left_load(step, left, matrix_row(left.value, left.tile, step.value.shape[:-2]), row)]
-    if layout.row_tiles > 1:
-        load = loop(f"int mt = 0; mt < {layout.row_tiles}; mt++", load, unroll=True)
-    lines = [f"const int depth = {low};", f"u32 (&left)[{layout.row_tiles}][4] = {step.held_left}[low];", *load]
-    return layout.guarded(loop(f"int low = 0; low < {layout.depth_steps}; low++", lines, unroll=True))
+    return [*held, *loop(every_depth, lines, unroll=unroll)]
 
 
 def warpgroup_lines(step: ProductStep) -> list[str]:
@@ -161,7 +151,8 @@ def warpgroup_lines(step: ProductStep) -> list[str]:
     load_left = loop(f"int mt = 0; mt < {a_tiles}; mt++", load_left, unroll=True) if a_tiles > 1 else load_left
     head = [f"const int depth = {low};", f"u32 (&left)[{a_tiles}][4] = {lefts}[low];"]
     loads = loop(every_depth, [*head, *load_left], unroll=True)
-    lines = [] if step.held_left else [f"u32 {lefts}[{depths}][{a_tiles}][4];", *loads]
+    once = ["if (step == first) {", *indented(loads), "}"]
+    lines = once if step.held_left else [f"u32 {lefts}[{depths}][{a_tiles}][4];", *loads]
     products, ends = list[str](), list[str]()
     for one in (step, *step.joined):
         right = one.operands[0][1]

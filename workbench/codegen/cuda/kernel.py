@@ -40,7 +40,7 @@ from workbench.codegen.cuda.emitted import C_TYPES, KernelParameter, KernelSourc
 from workbench.codegen.cuda.exponentials import mark_exponentials, shift_start, unshifted_lines
 from workbench.codegen.cuda.held_inputs import Held
 from workbench.codegen.cuda.launch_shape import MAX_THREADS, WARP, LaunchShape
-from workbench.codegen.cuda.left_fragments import held_lines, hold_left, join_products
+from workbench.codegen.cuda.left_fragments import held_declaration, hold_left, join_products
 from workbench.codegen.cuda.loads import Copy, copy_lines, load_comment
 from workbench.codegen.cuda.lowering import LoweredBlock, lower_block
 from workbench.codegen.cuda.plan import KernelPlan, make_plan
@@ -347,12 +347,13 @@ class KernelWriter:
         declared = self.tile_declarations()
         kept: list[str] = []
         for step in plan.products.values():
+            if step.held_left:
+                kept.append(held_declaration(step))
             if step.kept is not None:
                 kept.append(zeroed(step.variable, step.layout.dims))
                 kept += scale_start(step) if step.scale else shift_start(step) if step.shift else []
         states = state_lines(plan)
-        kept += [*states, *held_lines(plan)]
-        parts = [self.kernel_head, declared, held, self.prologue(), before, kept, looped, finish, after]
+        parts = [self.kernel_head, declared, held, self.prologue(), before, [*kept, *states], looped, finish, after]
         lines: list[str] = []
         for part in parts:
             if part:

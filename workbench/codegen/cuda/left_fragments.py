@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from workbench.codegen.cuda.contraction import FULL_UNROLL, held_load
+from workbench.codegen.cuda.contraction import FULL_UNROLL
 from workbench.codegen.cuda.steps import ProductStep, Section
 from workbench.codegen.cuda.tile_values import Loaded
 
@@ -70,13 +70,6 @@ def is_unchanging(plan: KernelPlan, step: ProductStep) -> bool:
     return plan.sections[left.value] is Section.BEFORE
 
 
-def held_lines(plan: KernelPlan) -> list[str]:
-    """Return what stands before the loop where products hold fragments: their definitions and loads."""
-    steps = [step for step in plan.products.values() if step.held_left]
-    if not steps:
-        return []
-    lines = [f"u32 {s.held_left}[{s.layout.depth_steps}][{s.layout.row_tiles}][4] = {{}};" for s in steps]
-    if any(step.operands[0][0].value in plan.staged for step in steps):
-        lines.append(f"cp_async_wait<{plan.stages - 1 if plan.has_ring else 0}>();")
-    lines.append("block_barrier();")
-    return [*lines, *(line for step in steps for line in held_load(step))]
+def held_declaration(step: ProductStep) -> str:
+    """Return the definition of a product's held fragments."""
+    return f"u32 {step.held_left}[{step.layout.depth_steps}][{step.layout.row_tiles}][4] = {{}};"
