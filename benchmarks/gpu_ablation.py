@@ -1,6 +1,6 @@
 """What each pass of the optimizer is worth on a GPU, and what stable softmax costs: tables of times, by pass and by form.
 
-    python benchmarks/gpu_ablation.py [--compile-only] [--rounds N] [--out FOLDER]
+    python benchmarks/gpu_ablation.py [--compile-only] [--only TEXT] [--rounds N] [--out FOLDER]
 
 For gqa and rms_norm_linear at the sizes of the speed table: all passes, and without each in turn, as kernels that do
 without it. For attention: the unsafe form and its stable rewrite, which must also be right with logits near 100, where the
@@ -209,10 +209,11 @@ def main() -> int:
     """Compile, check, time, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compile-only", action="store_true", help="stop before the GPU is needed")
+    parser.add_argument("--only", default="", help="tables whose name holds this text")
     parser.add_argument("--rounds", type=int, default=3, help="turns that every variant takes (default 3)")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")), metavar="FOLDER")
     options = parser.parse_args()
-    found = list(variants())
+    found = [one for one in variants() if options.only in one.table]
     with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("fork")) as pool:  # before the GPU is touched
         for one, told in zip(found, pool.map(build, found), strict=True):
             print(f"{one.table}, {one.name}: {told}", flush=True)

@@ -76,7 +76,7 @@ def test_choices_that_cost_more_barriers_or_memory_are_taken_back(monkeypatch: p
 
 def test_unknown_passes_are_told_with_the_names(tmp_path: Path) -> None:
     assert check_passes(["memory", "layouts", "memory"]) == ("layouts", "memory")
-    with pytest.raises(UnknownNameError, match="no pass speed; .*layouts, order, memory, threads"):
+    with pytest.raises(UnknownNameError, match=r"no pass speed; .*layouts, order, memory, threads"):
         Options(without=("speed",))
     with pytest.raises(UnknownNameError, match="stable"):
         superoptimize(wb.programs.get("softmax"), without=["stable"], out=tmp_path)
