@@ -64,6 +64,8 @@ def find_peers(
     refused: list[Refusal] = []
     if torch is None and importlib.util.find_spec("torch") is not None:
         torch = importlib.import_module("torch")
+    if torch is not None and hasattr(torch, "compiler"):
+        torch.compiler.reset()  # it counts recompilations over all programs of a process, and gives up after a few
     attention = find_attention(program)
     for name in names:
         is_attention = name in _BACKENDS or name in _AROUND_SDPA
