@@ -10,7 +10,8 @@ import pytest
 from tests.property.brute_force import Oracle, Program, find, random_program
 from tests.property.theorem_one import ENGINES, Comparison, compare, graph_of
 
-SEEDS = range(2000, 2050)
+SEEDS = range(2000, 2025)
+"""A few here; `benchmarks/theorem_one.py` compares hundreds."""
 
 
 def _compared(seed: int) -> Comparison | None:
@@ -20,8 +21,8 @@ def _compared(seed: int) -> Comparison | None:
 
 def test_nothing_is_lost_on_random_programs() -> None:
     found = [made for made in map(_compared, SEEDS) if made is not None]
-    assert len(found) >= 20
-    assert sum(made.expected for made in found) >= 40
+    assert len(found) >= 10
+    assert sum(made.expected for made in found) >= 20
     lost = [(str(made.program), *each) for made in found for each in made.lost]
     unknown = [(str(made.program), *each) for made in found for each in made.extra]
     assert not lost

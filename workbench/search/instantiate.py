@@ -78,8 +78,9 @@ class Instantiation:
                 continue
             for node, edge in by_time[time]:
                 if edge.kind == "kernel":
+                    dtype = self._program_output(node).dtype if node in self.sketch.outputs else None
                     self.device[node] = Layouts(self.kernel, self.order).product(
-                        self._device(edge.operands[0]), self._device(edge.operands[1]), edge.axis
+                        self._device(edge.operands[0]), self._device(edge.operands[1]), edge.axis, dtype
                     )
         self.kernel.output(*(self._output(number) for number in range(len(self.sketch.outputs))))
         return self.kernel.build()

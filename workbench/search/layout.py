@@ -7,9 +7,11 @@ dimensions) are put in where an operator needs them. Invariant: a value's dimens
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
+from workbench.core.dtypes import DType
+from workbench.core.tensors import DeviceTensor
 from workbench.errors import NotApplicableError
 from workbench.search.axis_runs import DimNames
 from workbench.ugraph.builder import BlockBuilder, KernelBuilder
@@ -120,25 +122,32 @@ class Layouts:
     def _rank(self, dim: DimNames) -> tuple[int, ...]:
         return tuple(self.order.get(name, len(self.order)) for name in dim)
 
-    def product(self, one: Laid, two: Laid, axis: str) -> Laid:
-        """Return the matrix product over a shared axis; the operand that needs fewer transposes stands left."""
+    def product(self, one: Laid, two: Laid, axis: str, dtype: DType | None = None) -> Laid:
+        """Return the matrix product over a shared axis; the operand that needs fewer transposes stands left.
+
+        dtype: of a predefined kernel's result, where it is not the widest of the operands'.
+        """
         plans = [self._product_plan(one, two, axis), self._product_plan(two, one, axis)]
         best = min(plans, key=lambda plan: plan.cost)
         if best.cost[0] >= IMPOSSIBLE:
-            return self._flattened_product(one, two, axis)
+            return self._flattened_product(one, two, axis, dtype)
         left, right = self._matrix(best.left, best.left_target), self._matrix(best.right, best.right_target)
         result = self.builder.apply("matmul", left, right)
+        if dtype is not None and isinstance(self.builder, KernelBuilder):
+            (made,) = self.builder.nodes[-1].results
+            assert isinstance(made, DeviceTensor)
+            (result,) = self.builder.restate(replace(made, dtype=dtype))
         dims = (*best.leads, best.row, best.column)
         return Laid(result, dims[len(dims) - len(result.shape) :])
 
-    def _flattened_product(self, one: Laid, two: Laid, axis: str) -> Laid:
+    def _flattened_product(self, one: Laid, two: Laid, axis: str, dtype: DType | None) -> Laid:
         """Return a product of operands that share no other axis, each taken as a matrix: (b, heads, width) as (b, columns)."""
         if {*one.axes} & {*two.axes} != {(axis,)}:
             raise NotApplicableError(
                 f"{one.value.name} and {two.value.name} would have to be transposed beyond the last two axes"
             )
         extents = {dim: n for laid in (one, two) for dim, n in zip(laid.dims, laid.value.shape, strict=True)}
-        flat = self.product(self._matrix_of(one, axis), self._matrix_of(two, axis), axis)
+        flat = self.product(self._matrix_of(one, axis), self._matrix_of(two, axis), axis, dtype)
         parts = {tuple(name for dim in own for name in dim): own for own in (_beside(one, axis), _beside(two, axis))}
         dims = tuple(part for dim in flat.dims for part in parts.get(dim, (dim,)))
         shape = tuple(extents.get(dim, 1) for dim in dims)

@@ -7,13 +7,14 @@ import pytest
 
 import workbench as wb
 from tests.unit.search.searched import PROGRAMS, graph_of, sketches_of
+from workbench.core.dtypes import DType
 from workbench.errors import NotApplicableError
 from workbench.search.instantiate import Counts, Instantiation
 from workbench.search.plans import Plan, plans_of
 from workbench.search.problem import problem_of
 from workbench.search.schedules import first_instance
 from workbench.search.space import Space
-from workbench.ugraph.nodes import Accumulator, GraphDefinedNode
+from workbench.ugraph.nodes import Accumulator, GraphDefinedNode, OpNode
 from workbench.ugraph.value import exp, transpose
 
 
@@ -75,3 +76,15 @@ def test_an_input_that_is_an_output_passes_through() -> None:
     graph = first_instance(sketch)
     assert graph.output_names[0] == "X"
     assert sum(isinstance(node, GraphDefinedNode) for node in graph.nodes) == 1
+
+
+def test_a_product_that_ends_the_program_has_the_program_s_type() -> None:
+    program = wb.trace(lambda X, W, V: exp(X @ W) @ V, X=(4, 32), W=(32, 16), V=(16, 8), dtype="float16")
+    graphs = []
+    for plan in plans_of(problem_of(program), Space()):
+        graphs += [first_instance(sketch) for sketch in sketches_of(program, plan, kernels=1, limit=5)]
+    ends = [graph for graph in graphs if isinstance(graph.nodes[-1], OpNode)]
+    assert any(
+        tensor.dtype is DType.FLOAT32 for graph in ends for node in graph.graph_defined for tensor in node.results
+    )
+    assert all(graph.outputs[0].dtype is DType.FLOAT16 for graph in graphs)

@@ -30,13 +30,14 @@ def test_options_choose_the_prefix_engine_and_reach_it() -> None:
 
 
 def test_a_search_begins_with_a_prefix_and_keeps_what_is_asked_for() -> None:
-    dropped = [event for event in told() if isinstance(event, Pruned) and event.rule == "abstract_expression"]
-    asked: list[str] = []
-    told(keep=lambda name: bool(asked.append(name)))
-    assert len(asked) >= len(dropped) > 0
-    start = asked[0].rpartition("/")[0]
-    inside = [e for e in told(start=start) if isinstance(e, Extended)]
-    assert 0 < len(inside) < sum(isinstance(event, Extended) for event in told())
+    events = told()
+    first = next(event.prefix for event in events if isinstance(event, Extended))
+    inside = {event.prefix for event in told(start=first) if isinstance(event, Extended)}
+    assert inside < {event.prefix for event in events if isinstance(event, Extended)}
+    dropped = [event for event in events if isinstance(event, Pruned) and event.rule == "abstract_expression"]
+    assert dropped
+    kept = [event.prefix for event in told(keep=lambda name: name == dropped[0].prefix) if isinstance(event, Extended)]
+    assert dropped[0].prefix in kept
 
 
 @pytest.mark.parametrize(
