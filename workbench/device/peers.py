@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,10 @@ _BACKENDS = {
 _AROUND_SDPA = (COMPILE_SDPA, COMPILE_FLASH)
 
 
+MOST_COMPILED = 64
+"""Functions of one wrapper that torch may compile; a program has four."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peers:
     """The peers of a program, and those that there are not, with the reason."""
@@ -58,7 +63,7 @@ def find_peers(
 
     tolerance: relative error allowed, for peers round every intermediate to its type; torch: the module, else it is
     imported where it is installed. A fused attention is a peer only where the program has one, and the compiled one only
-    where there is more to compile.
+    where there is more to compile. What torch compiled for an earlier program is forgotten.
     """
     contenders: list[Contender] = []
     refused: list[Refusal] = []
@@ -66,6 +71,8 @@ def find_peers(
         torch = importlib.import_module("torch")
     if torch is not None and hasattr(torch, "compiler"):
         torch.compiler.reset()  # it counts recompilations over all programs of a process, and gives up after a few
+    if torch is not None and torch is sys.modules.get("torch"):
+        forget_compiled()
     attention = find_attention(program)
     for name in names:
         is_attention = name in _BACKENDS or name in _AROUND_SDPA
@@ -88,6 +95,15 @@ def find_peers(
         except (EmitError, KernelCompileError, LaunchError, MissingRuleError) as error:
             refused.append(Refusal(name, "", str(error)))
     return Peers(tuple(contenders), tuple(refused))
+
+
+def forget_compiled() -> None:
+    """Let torch forget what it compiled: functions made from text share one wrapper, which it refuses after a few programs."""
+    importlib.import_module("torch._dynamo").reset()
+    config = importlib.import_module("torch._dynamo.config")
+    for name in ("recompile_limit", "cache_size_limit"):  # the second is what older versions call it
+        if hasattr(config, name):
+            setattr(config, name, MOST_COMPILED)
 
 
 def _is_attention_alone(program: KernelGraph) -> bool:
