@@ -60,7 +60,10 @@ BASE_REGISTERS, HELD_REGISTERS = 56.0, 1.3
 """Registers of a thread beside its accumulators, and for each of them: what kernels of 552 measured variants took."""
 
 RING_ELEMENTS = 16384.0
-"""Elements of a looped tile that no product reads up to which it is staged beside one that a product reads."""
+"""Elements of a looped tile that no product reads as it is up to which it is staged in a loop with a product."""
+
+RING_SHARE = 0.75
+"""Share of a block's shared memory up to which larger ones are."""
 
 LOAD_BYTES = 16.0  # of one cp.async
 SECTOR = 32.0  # bytes that memory serves at once
@@ -79,7 +82,7 @@ def count(form: BlockForm, values: Environment, hardware: Hardware, launch: Envi
     stages = ring + each * 0.0  # no more tiles than iterations, at least two where there is a loop
     found |= {"blocks": cells * cluster, "iterations": each}
     found |= {"threads": threads, "stages": stages, "cluster": cluster}
-    _count_loads(form, values, found, cells, loop)
+    _count_loads(form, values, found, cells, loop, hardware.shared_bytes_per_block)
     warps = threads / WARP
     ring, fixed, handed = found["stage_bytes"], found["once_bytes"], np.asarray(0.0)
     widest = np.asarray(0.0)
@@ -109,9 +112,15 @@ def count(form: BlockForm, values: Environment, hardware: Hardware, launch: Envi
     return found
 
 
-def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], cells: Array, loop: Array) -> None:
+def _count_loads(
+    form: BlockForm, values: Environment, found: dict[str, Array], cells: Array, loop: Array, most: float
+) -> None:
     runs, seen = np.asarray(0.0), set[str]()
-    for load in form.loads:
+    made = np.asarray(0.0)  # factors computed in the loop
+    for task in form.tasks:
+        for dims in task.hands_over if task.looped else ():
+            made = made + size_of(dims, values) * min(task.dtype.nbytes, 4)
+    for load in sorted(form.loads, key=lambda load: load.unstaged):  # first what a product reads: it is staged anyhow
         total = size_of(load.device, values) * load.nbytes
         tile = size_of(load.tile, values) * load.nbytes
         copies, covered = cells, tile * (loop if load.looped else 1.0)
@@ -129,8 +138,9 @@ def _count_loads(form: BlockForm, values: Environment, found: dict[str, Array], 
             seen.add(load.tensor)
         read: Array = np.asarray(0.0)
         if load.unstaged:
-            stays = form.has_ring & (size_of(load.tile, values) <= RING_ELEMENTS)
-            read = np.where(stays, 0.0, tile)
+            more = (found["stage_bytes"] + tile) * found["stages"] + made
+            fits = (size_of(load.tile, values) <= RING_ELEMENTS) | (more <= RING_SHARE * most)
+            read = np.where(form.has_ring & fits, 0.0, tile)
         kind = "stage_bytes" if load.looped else "direct_bytes" if load.direct else "once_bytes"
         found["read_bytes"], found[kind] = found["read_bytes"] + read, found[kind] + tile - read
         if load.direct:

@@ -52,7 +52,7 @@ class Load:
     looped; cuts: names of the counts that split the tensor over blocks; innermost: names of the contiguous dimension of
     the tile; made: by an earlier kernel of the same program; direct: no product reads it and it is loaded once, so threads
     read it where they need it and it takes no shared memory; unstaged: looped, but no product reads it as it is, so that
-    it is staged only beside a tile that is, and only if small; row, piece: names of the dimension with the
+    it is staged only in a loop with a product, and if small or there is room; row, piece: names of the dimension with the
     least stride, whatever its extent, of the tensor and of the tile.
     """
 
@@ -211,7 +211,7 @@ def block_form(
                 assert_never(node)
     stores = tuple(Store(dims, tensor.dtype.nbytes, last) for tensor, dims, last in results)
     looped = any(load.looped for load in loads)
-    has_ring = any(load.looped and not load.unstaged for load in loads)
+    has_ring = any(task.looped and task.rule.shape is Shape.PRODUCT for task in tasks)
     return BlockForm(name, tuple(loads), stores, tuple(tasks), tuple(kept), counts, looped, has_ring)
 
 
