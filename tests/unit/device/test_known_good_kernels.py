@@ -5,6 +5,7 @@ Invariant: whoever makes a kernel that spills, loses its tensor cores or takes l
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,25 @@ def kernels_of(dtype: DType) -> Iterator[tuple[str, KernelSource]]:
                 yield f"{case.label} {kernel.name}", kernel
 
 
+def shared_left_registers(sass: str) -> set[str]:
+    """Registers from which warpgroups take the left factors of several products.
+
+    ptxas of CUDA 13.0 keeps fragments that were loaded before a loop in registers that it also gives to the next product of
+    the loop: the second iteration then multiplies the wrong numbers (seen on an H200 and in SASS). So fragments that are
+    held over a loop are loaded in its first iteration, and here their registers must stay their own.
+    """
+    users: dict[str, set[str]] = {}
+    for result, left in re.findall(r"HGMMA\.\S+ (R\d+), (R\d+), gdesc", sass):
+        users.setdefault(left, set()).add(result)
+    return {left for left, results in users.items() if len(results) > 1}
+
+
+def test_registers_of_two_products_are_told_apart() -> None:
+    first = "HGMMA.64x64x16.F32 R24, R88, gdesc[UR12].tnspB, RZ, !UPT ;\nHGMMA.64x64x16.F32 R24, R92, gdesc[UR12].tnspB, R24 ;\n"
+    assert shared_left_registers(first + "HGMMA.64x64x16.F32 R56, R32, gdesc[UR12].tnspB, R56 ;") == set()
+    assert shared_left_registers(first + "HGMMA.64x64x16.F32 R56, R88, gdesc[UR12].tnspB, R56 ;") == {"R88"}
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "dtype", [DType.FLOAT16, pytest.param(DType.BFLOAT16, marks=pytest.mark.slow)], ids=lambda dtype: dtype.value
@@ -50,6 +70,8 @@ def test_no_spills_and_tensor_cores(dtype: DType, cubin_cache: Path, disassemble
         sass = disassemble(compiled.cubin) if kernel.products else ""
         if kernel.products and "HMMA" not in sass and "HGMMA" not in sass:
             found.append(f"{label}: no tensor-core instruction")
+        if re.search(r"u32 \w+_left\[", kernel.body) and shared_left_registers(sass):
+            found.append(f"{label}: held fragments in registers of another product")
     assert len(seen) > 20
     assert found == []
     assert slow == []

@@ -1,5 +1,9 @@
 """Which fragments of left factors are not loaded again: shared by neighbouring products, or held over the whole loop.
 
+Fragments that are held are loaded in the loop's first iteration, not before the loop: there ptxas (CUDA 13.0) takes them for
+free once wgmma has read them, gives their registers to the next product of the loop, and the second iteration multiplies
+something else (tests/unit/device/test_known_good_kernels.py looks for this in the SASS).
+
 Invariant: a product reads the same numbers as if it had loaded them itself, since nothing writes the tile in between.
 """
 
