@@ -24,7 +24,8 @@ from workbench.pipeline.passes import run_passes
 from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.verify.compare import verify
-from workbench.verify.elements import have_equal_forms
+from workbench.verify.elements import Elements, elements_of
+from workbench.verify.forms import Forms
 from workbench.verify.verdict import Verdict
 
 PER_TILING = 2
@@ -187,13 +188,15 @@ class Certificates:
         self.program, self.error, self.seed = program, error, seed
         self._known: dict[str, Verdict] = {}
         self._certified: dict[str, list[tuple[KernelGraph, Verdict]]] = {}
+        self._forms = Forms()
+        self._elements: dict[str, Elements | None] = {}
 
     def verdict(self, graph: KernelGraph) -> Verdict:
         """Return the verdict on a graph."""
         known = self._known.get(graph.hash)
         if known is None:
             alike = self._certified.setdefault(graph.structure_hash, [])
-            known = next((self._shared(one, verdict) for one, verdict in alike if have_equal_forms(one, graph)), None)
+            known = next((self._shared(one, verdict) for one, verdict in alike if self._are_same(one, graph)), None)
             if known is None:
                 known = verify(self.program, graph, error=self.error, seed=self.seed)
                 if known.kind == "equal":
@@ -204,9 +207,24 @@ class Certificates:
     def again(self, given: KernelGraph, changed: KernelGraph) -> Verdict:
         """Return the verdict on a certified graph that a pass changed: shared where both are the same expressions."""
         before = self.verdict(given)
-        if have_equal_forms(given, changed):
+        if self._are_same(given, changed):
             return replace(before, reason="the same expressions at true shapes as before the pass")
         return verify(self.program, changed, error=self.error, seed=self.seed)
+
+    def _are_same(self, left: KernelGraph, right: KernelGraph) -> bool:
+        """Return what `have_equal_forms` does, each graph walked once."""
+        first, second = self._elements_of(left), self._elements_of(right)
+        if first is None or second is None or first.shapes != second.shapes:
+            return False
+        return all(a is b for a, b in zip(first.outputs, second.outputs, strict=True))
+
+    def _elements_of(self, graph: KernelGraph) -> Elements | None:
+        if graph.hash not in self._elements:
+            try:
+                self._elements[graph.hash] = elements_of(graph, self._forms)
+            except NotApplicableError:
+                self._elements[graph.hash] = None
+        return self._elements[graph.hash]
 
     @staticmethod
     def _shared(graph: KernelGraph, verdict: Verdict) -> Verdict:
