@@ -43,11 +43,13 @@ def memory_svg(plan: MemoryPlan, limit: int | None = None) -> str:
         if last - first < 24 or time % 4 == 0
     ]
     note = f"time {first} to {last}; {plan.total:,} B, {plan.without_reuse:,} B without reuse"
-    note += f"; a block may have {limit:,} B" if limit else ""
     parts.append(f'<text class="wb-quiet" x="{_LEFT}" y="{_TOP + _HIGH + 30}" font-size="10.5">{note}</text>')
     keys = "blue: inputs · orange: accumulators · grey: intermediates"
     parts.append(f'<text class="wb-quiet" x="{_LEFT}" y="{_TOP + _HIGH + 44}" font-size="10.5">{keys}</text>')
-    width, height = _LEFT + _WIDE + 10, _TOP + _HIGH + 52
+    if limit:
+        told = f"a block may have {limit:,} B"
+        parts.append(f'<text class="wb-quiet" x="{_LEFT}" y="{_TOP + _HIGH + 58}" font-size="10.5">{told}</text>')
+    width, height = _LEFT + _WIDE + 10, _TOP + _HIGH + (66 if limit else 52)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="memory plan, {plan.total:,} bytes" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">{"".join(parts)}</svg>'

@@ -203,7 +203,7 @@ class GraphExplorer(Panel):
             self._views[key] = view_graph(self.graph, max_nodes=self.max_nodes, collapse=closed)
         return self._views[key]
 
-    def draw(self) -> None:
+    def draw_all(self) -> None:
         """Draw everything."""
         view = self.view()
         shown = len(view.nodes)
@@ -262,7 +262,7 @@ class GraphExplorer(Panel):
         told += [
             ("reads", ", ".join(node.operands)),
             ("makes", ", ".join(node.results)),
-            ("attributes", ", ".join(node.lines)),
+            ("shown as", ", ".join(node.lines)),
         ]
         return facts(told)
 

@@ -285,7 +285,7 @@ class Launchpad(Panel):
         calls = [f"library product {call.result} = {call.left} @ {call.right}" for call in program.library_calls]
         self._kernels[one.graph.hash] = table(head, rows) + "".join(paragraph(text) for text in calls)
         if compiled:
-            self._note = f"{len(compiled)} kernels compiled for {target.name}"
+            self._note = f"compiled for {target.name}: {len(compiled)} kernel{'s' if len(compiled) != 1 else ''}"
 
     def _profile(self) -> None:
         assert self.result is not None
@@ -314,7 +314,7 @@ class Launchpad(Panel):
             return ""
         return f"there is no {self.device} here: times are modelled, and measured ones are replayed from records"
 
-    def draw(self) -> None:
+    def draw_all(self) -> None:
         """Draw everything."""
         result = self.result
         panels = {"request": self._request(), "progress": self._run_html()}

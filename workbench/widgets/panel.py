@@ -92,11 +92,26 @@ class Panel(anywidget.AnyWidget):
         self.selected = ""
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Take values from the page; not while another thread draws."""
+        """Take values from the page; not while another thread draws.
+
+        A command comes last and without the guard, since one that stops a thread must not keep it from its end.
+        """
+        plain = {name: value for name, value in sync_data.items() if name != "command"}
         with self._guard:
-            super().set_state(sync_data)
+            super().set_state(plain)
+        if "command" in sync_data:
+            self.command = sync_data["command"]
 
     # -------------------------------------------------------------------------------------------------------- drawing
+    def draw(self) -> None:
+        """Draw everything; what is read for it does not change meanwhile, so a later drawing is never overwritten."""
+        with self._guard:
+            if not self.is_closed:
+                self.draw_all()
+
+    def draw_all(self) -> None:
+        """Draw every panel; subclasses say how."""
+
     def put(self, panels: Mapping[str, str], **traits: object) -> None:
         """Change panels and traits at once; panels that are not named stay."""
         with self._guard:

@@ -124,7 +124,7 @@ class SearchStepper(Panel):
         )  # fmt: skip
         self.observe(self._moved, ["position", "tree_limit", "theme"])
         self.observe(self._played, ["playing", "running"])
-        self.observe(self._draw_controls, ["playing", "running", "length", "finished"])
+        self.observe(self._draw_controls, ["position", "playing", "running", "length", "finished"])
         self._open(tape)
 
     # ------------------------------------------------------------------------------------------------------------ runs
@@ -390,7 +390,7 @@ class SearchStepper(Panel):
     def _moved(self, change: object) -> None:
         self.draw()
 
-    def draw(self) -> None:
+    def draw_all(self) -> None:
         """Draw the event at `position`."""
         tape, at = self.tape, self.position
         if not 0 <= at < len(tape.events):

@@ -215,7 +215,7 @@ class VerifierView(Panel):
         self.right = number
 
     # -------------------------------------------------------------------------------------------------------- drawing
-    def draw(self) -> None:
+    def draw_all(self) -> None:
         """Draw everything."""
         verdict = self.verdict
         if verdict is None:
