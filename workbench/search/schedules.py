@@ -79,15 +79,24 @@ def first_instance(sketch: Sketch) -> KernelGraph:
     extents = sketch.hypergraph.expressions.problem.extents
     axes = [grid_axes(sketch, kernel) for kernel in _kernels(sketch)]
     held = [_held(sketch, kernel) for kernel in _kernels(sketch)]
-    counts: list[Counts] = []
+
+    def counts_of(tile: _Tiles) -> list[Counts]:
+        return [_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)]
+
+    smallest: KernelGraph | None = None
     for tile in _shrinking(is_split=sketch.hypergraph.plan.split is not None):
-        counts = [_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)]
+        counts = counts_of(tile)
         about = max(tile_bytes(sketch, k, extents, counts[k], held[k], tile.splits) for k in _kernels(sketch))
         if about <= SHARED_MEMORY_LIMIT:
             graph = Instantiation(sketch, extents, counts).build()
-            if fits(graph) and _may_fit(graph):
-                return graph
-    graph = Instantiation(sketch, extents, counts).build()
+            if fits(graph):
+                if _may_fit(graph):
+                    return graph
+                if smallest is None:
+                    smallest = Instantiation(sketch, extents, counts_of(_SMALLEST)).build()
+                    if not _may_fit(smallest):
+                        break
+    graph = smallest or Instantiation(sketch, extents, counts_of(_SMALLEST)).build()
     if _may_fit(graph):
         return graph
     raise MemoryLimitError(
@@ -161,6 +170,9 @@ class _Tiles:
         if self.depth > 1 and self.depth >= self.rows:
             return replace(self, depth=self.depth // 2)
         return replace(self, rows=self.rows // 2) if self.rows > 1 else None
+
+
+_SMALLEST = _Tiles(1, 1, 2)
 
 
 def _shrinking(*, is_split: bool) -> Iterator[_Tiles]:
