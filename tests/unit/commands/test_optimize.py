@@ -40,21 +40,12 @@ def test_stable_forms_are_marked(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert {one["origin"] for one in found} >= {"search", "search, stable softmax"}
 
 
+@pytest.mark.timeout(180)  # three processes, one after the other
 def test_a_run_that_is_killed_continues(tmp_path: Path) -> None:
     """SIGKILL in the middle of the search: the same command ends, with the answer of a run that was not killed."""
-    command = [
-        sys.executable,
-        "-m",
-        "workbench",
-        "optimize",
-        "gqa",
-        "--no-measure",
-        "--keep",
-        "2",
-        "--max-block-ops",
-        "8",
-    ]
-    sizes = ["--set", "heads=1", "rows=32", "head_dim=32", "context=256"]
+    options = ["--keep", "1", "--max-block-ops", "9", "--no-measure"]
+    command = [sys.executable, "-m", "workbench", "optimize", "rms_norm_linear", *options]
+    sizes = ["--set", "batch=16", "hidden=256", "out=192"]
     run = [*command, "--out", str(tmp_path / "killed"), *sizes]
     record = tmp_path / "killed" / "search.jsonl"
     process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
