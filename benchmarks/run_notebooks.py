@@ -31,6 +31,15 @@ del _warnings"""
 """What runs first: warnings of anything but the kernel's own machinery are errors."""
 
 
+FOLDED = """{%- extends 'lab/index.html.j2' -%}
+{%- block codecell -%}
+{%- if cell.metadata.get('jupyter', {}).get('source_hidden') -%}
+<details><summary style="margin-left: 6em; cursor: pointer">answer</summary>{{ super() }}</details>
+{%- else -%}{{ super() }}{%- endif -%}
+{%- endblock codecell -%}"""
+"""The pages: nbconvert's, but for answers, which are folded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One execution. Attributes: notebook, with outputs; seconds: of wall time, kernel start included; fault: "" if none."""
@@ -99,11 +108,13 @@ def _complaints(notebook: NotebookNode) -> str:
 
 def write_html(notebook: NotebookNode, path: Path) -> None:
     """Write an executed notebook as one HTML file, answers folded; only formulas need the network, to be typeset."""
+    from jinja2 import DictLoader
     from nbconvert import HTMLExporter
 
-    exporter = HTMLExporter(  # type: ignore[no-untyped-call]
-        template_name="lab", embed_images=True, require_js_url="", jquery_url="", mermaid_js_url=""
-    )
+    exporter = HTMLExporter(
+        extra_loaders=[DictLoader({"folded.html.j2": FOLDED})], template_file="folded.html.j2", template_name="lab",
+        embed_images=True, require_js_url="", jquery_url="", mermaid_js_url="",
+    )  # fmt: skip
     text, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": path.stem}})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -43,6 +43,10 @@ def test_cells_after_a_fault_run_if_asked_for() -> None:
 
 
 def test_html_holds_outputs(tmp_path: Path) -> None:
-    run = execute(Path("unused.ipynb"), notebook=notebook("print(6 * 7)"))
+    made = notebook("print(6 * 7)", "secret = 1")
+    made.cells[1].metadata["jupyter"] = {"source_hidden": True}
+    run = execute(Path("unused.ipynb"), notebook=made)
     write_html(run.notebook, tmp_path / "folder" / "x.html")
-    assert "42" in (tmp_path / "folder" / "x.html").read_text(encoding="utf-8")
+    text = (tmp_path / "folder" / "x.html").read_text(encoding="utf-8")
+    assert "42" in text[: text.index("<details>")]
+    assert "secret" in text[text.index("<details>") : text.index("</details>")]
