@@ -21,7 +21,7 @@ from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.views.markup import words
 from workbench.views.search_event import named, placeholders
 
-_WIDE, _HIGH, _GAP, _ROW_GAP, _PAD, _TITLE = 128, 34, 14, 20, 8, 16
+_WIDE, _HIGH, _GAP, _ROW_GAP, _PAD, _TITLE = 142, 34, 14, 20, 8, 16
 _LONGEST = 19  # characters of a line in a node
 
 
