@@ -37,6 +37,9 @@ Column = np.ndarray[Any, np.dtype[np.int64]]
 MOST_HELD = 160.0
 """Floats of accumulators a thread holds; beyond that registers spill (255 registers a thread, addresses beside them)."""
 
+MOST_USEFUL = 6
+"""Stages beyond which more are not preferred."""
+
 LAUNCH = ("loop", "split", "cluster", "stages", "threads")
 
 
@@ -291,7 +294,7 @@ class ScheduleSpace:
                 for kernel in table.symbolic.tied:
                     keep &= table.columns[f"split{kernel}"] == wanted[kernel]
                 rows = np.flatnonzero(keep)
-                lists.append(rows[np.argsort(table.cost_us[rows], kind="stable")[:most]])
+                lists.append(rows[_cheapest_first(table, rows)[:most]])
             if all(len(rows) for rows in lists):
                 streams.append(self._sums(lists, most))
         yield from heapq.merge(*streams)
@@ -333,6 +336,15 @@ class ScheduleSpace:
             raise UnknownNameError(f"no kernel {kernel}; there are {len(self.kernels)}")
         table = self.kernels[kernel]
         return heat_map(table.all_columns, table.all_cost_us, table.fits, x, y, fixed or {})
+
+
+def _cheapest_first(table: KernelTable, rows: Column) -> Column:
+    """Return the order of rows by cost; as cheap ones with more stages first, which forgives what the model leaves out.
+
+    On an H200 rms_norm_linear at 16 rows took 11.3 us with 4 stages and 10.6 with 5, which the model tells not apart.
+    """
+    stages, cost = table.columns["stages"][rows], np.round(table.cost_us[rows], 9)
+    return np.lexsort((stages, -np.minimum(stages, MOST_USEFUL), cost))
 
 
 class _Threads(Rewriter):
