@@ -12,6 +12,8 @@ import pytest
 
 import workbench as wb
 from workbench.cost.hardware import hardware
+from workbench.cost.presets import preset
+from workbench.cost.schedules import ScheduleSpace
 from workbench.errors import LaunchError, NothingFoundError, UnknownNameError, UsageError
 from workbench.pipeline.progress import Stage
 from workbench.pipeline.result import Result
@@ -196,3 +198,24 @@ def test_a_space_in_which_nothing_is_found_still_offers_the_program_as_written(t
     program = wb.programs.get("rms_norm_linear", **SIZES)
     result = superoptimize(program, measure=False, out=tmp_path, space=Space(max_block_ops=1, max_block_graphs=0))
     assert [candidate.origin for candidate in result.candidates] == ["the program as written"]
+
+
+def test_at_256_rows_blocks_share_the_rows_and_that_is_cheaper_than_the_schedule_of_16(tmp_path: Path) -> None:
+    space, fitted = Space(max_block_ops=7), preset("calibrated")
+    options = Options(space=space, keep=1)
+    few, many = (
+        superoptimize(
+            wb.programs.get("rms_norm_linear", batch=rows), measure=False, out=tmp_path / f"{rows}", options=options
+        ).best
+        for rows in (16, 256)
+    )
+    few_space, many_space = (ScheduleSpace(one.graph, hardware=hardware("h200"), preset=fitted) for one in (few, many))
+    (own,) = few_space.best(1)[0].parameters
+    table = many_space.kernels[0]
+    rows = next(axis for axis in table.tiling.free if table.tiling.extents[axis] == 256)
+    assert many_space.best(1)[0].parameters[0][rows] > 1
+    assert own[rows] == 1
+    # the same blocks, each with all 256 rows, whatever its loop and threads
+    same = np.logical_and.reduce([table.all_columns[name] == own[name] for name in table.tiling.free])
+    assert same.any()
+    assert many.cost_us < table.all_cost_us[same].min()  # infinite where its tiles do not fit
