@@ -16,6 +16,7 @@ from workbench.cost.presets import preset
 from workbench.pipeline import memory, superoptimize
 from workbench.pipeline.candidate import Candidate, Measured
 from workbench.pipeline.superoptimize import Options
+from workbench.pipeline.tuning import Target
 from workbench.records.candidates import candidate_store, find_candidates
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -110,7 +111,7 @@ def test_only_new_measurements_are_kept(gpu: Gpu, tmp_path: Path) -> None:
     result = run(wb.programs.get("rms_norm_linear", **SIZES), tmp_path / "run")
     store = candidate_store(tmp_path / "own.jsonl")
     assert memory.keep_measured(result.program, result.candidates, request="r", store=store) == len(result.candidates)
-    target = superoptimize.Target("h200", H200, preset("calibrated"))
+    target = Target("h200", H200, preset("calibrated"))
     kept = memory.recall(result.program, target, request="r", store=store)
     assert len(kept) == len(result.candidates)
     assert memory.keep_measured(result.program, kept, request="r", store=store) == 0
