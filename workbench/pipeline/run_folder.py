@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from workbench.ugraph.serialize import dumps
 
 SCHEMA, VERSION = "mugraph-workbench/result", 1
 RESULT, SEARCH, BEST, SPACES = "result.json", "search.jsonl", "best.ugraph.json", "spaces.json"
+_IS_RECORD = re.compile(re.escape(SEARCH).replace(r"\.", r"(-\d+)?\.", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,40 +88,48 @@ class RunFolder:
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
     def forget_searches(self) -> None:
-        """Remove the records of searches."""
-        for file in (*self.path.glob(SEARCH.replace(".", "*.", 1)), self.path / SPACES):
-            file.unlink(missing_ok=True)
+        """Remove the records of searches, and no other file."""
+        for file in self.path.glob(SEARCH.replace(".", "*.", 1)):
+            if _IS_RECORD.fullmatch(file.name):
+                file.unlink(missing_ok=True)
+        (self.path / SPACES).unlink(missing_ok=True)
+
+    def forget_answer(self) -> None:
+        """Remove the answer and its graph, so that what was begun after it continues when it is stopped."""
+        for name in (RESULT, BEST):
+            (self.path / name).unlink(missing_ok=True)
 
     def answer(self) -> dict[str, object] | None:
         """Return what `result.json` holds if it is the finished answer to this request. Raises: FormatError, OSError."""
+        found = self._kept()
+        if found is None or found.get("version") != VERSION or found.get("key") != self.request.key:
+            return None
+        return None if found.get("interrupted") else found
+
+    def is_of_another_request(self) -> bool:
+        """Return whether the folder holds an answer, but to another request. Raises: FormatError, OSError."""
+        found = self._kept()
+        return found is not None and found.get("key") != self.request.key
+
+    def _kept(self) -> dict[str, object] | None:
+        """Return what `result.json` holds, None without one; a file that no run wrote is told, never written over."""
         file = self.path / RESULT
         if not file.is_file():
             return None
         try:
             found = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise FormatError(f"{file}: is no JSON ({error}); delete it, or ask for a fresh run") from error
+            raise FormatError(f"{file}: is no JSON ({error}); delete it, or choose another folder") from error
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
             raise FormatError(f"{file}: is no result of a run; choose another folder")
-        if found.get("version") != VERSION or found.get("key") != self.request.key or found.get("interrupted"):
-            return None
         return found
-
-    def is_of_another_request(self) -> bool:
-        """Return whether the folder holds an answer, but to another request."""
-        file = self.path / RESULT
-        if not file.is_file():
-            return False
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
-            return True
-        return not isinstance(found, dict) or found.get("key") != self.request.key
 
     def write(self, values: Mapping[str, object], best: KernelGraph | None) -> None:
         """Write `result.json`, and the best graph if there is one. Raises: OSError."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if best is not None:
+        if best is None:
+            (self.path / BEST).unlink(missing_ok=True)  # an earlier answer's
+        else:
             write_whole(self.path / BEST, dumps(best) + "\n")
         write_whole(self.path / RESULT, json.dumps({**values, "key": self.request.key}, indent=1) + "\n")
 

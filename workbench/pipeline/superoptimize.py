@@ -122,10 +122,12 @@ def superoptimize(
     measure: True lets the GPU decide among the cheapest, False the cost model alone; None measures where the device is.
     options, space, without: what is looked for and how; `space` and `without` go before those of `options`. out: a folder for
     result.json, search.jsonl and best.ugraph.json (by default one in the user's cache). fresh: ignore what an earlier run
-    left there. progress: called with a `Stage`; by default a line in a terminal or notebook.
-    Raises: UsageError for a program with block graphs, a budget below 0, a folder with another run's answer;
-    UnknownNameError for a device or a pass; LaunchError for measure=True without the device. Ctrl-C
-    returns what is there (`interrupted`), or is raised where nothing is.
+    left there; another request's answer in the folder is replaced. progress: called with a `Stage`; by default a line in
+    a terminal or notebook.
+    Raises: UsageError for a program with block graphs, a budget below 0, a folder with another program's unfinished
+    search; FormatError for a folder whose result.json is something else; UnknownNameError for a device or a pass;
+    LaunchError for measure=True without the device. Ctrl-C returns what is there (`interrupted`), or is raised where
+    nothing is.
     """
     expect_kernel_graph(program, "superoptimized")
     if budget is not None and not budget > 0:
@@ -174,8 +176,11 @@ class _Run:
 
     # ------------------------------------------------------------------------------------------------------ the stages
     def result(self) -> Result:
-        if self.fresh or self.folder.is_of_another_request():
+        is_of_another = self.folder.is_of_another_request()
+        if self.fresh or is_of_another:
             self.folder.forget_searches()
+        if is_of_another:
+            self.folder.forget_answer()
         earlier = None if self.fresh else self.folder.answer()
         if earlier is not None:
             return self._restored(earlier)
