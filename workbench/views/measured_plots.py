@@ -126,7 +126,7 @@ def _log_axis(ax: Axes, low: float, high: float) -> None:
 
     ax.set_xscale("log")
     ax.set_xlim(low, high)
-    steps = (0.25, 0.33, 0.5, 0.7, 1, 1.4, 2, 3, 4, 6, 8, 12, 16)
+    steps = (0.25, 0.33, 0.5, 0.7, 1, 1.4, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
     ax.xaxis.set_major_locator(FixedLocator([step for step in steps if low <= step <= high]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
