@@ -89,6 +89,7 @@ class _Counter:
         self.blocks = dict(zip(launches, (node.block for node in expanded(graph).graph_defined), strict=True))
         self.choices = dict(zip(launches, choices, strict=True)) if choices is not None else {}
         self.made: set[str] = set()
+        self.counted: set[GraphDefinedNode] = set()
         self.found: list[tuple[str, Number]] = []
 
     def run(self) -> Features:
@@ -116,6 +117,9 @@ class _Counter:
                     self.by_rule(rows_block(unit, graph.tensors, inputs, results, grouping.constants), unit)
                 case UnitKind.FLAT:
                     self.flat(unit, inputs, results)
+        for node in graph.graph_defined:  # one that no output needs has its schedules all the same
+            if node not in self.counted:
+                self.launch(node)
         return Features(tuple(self.found))
 
     def flat(self, unit: Unit, inputs: Sequence[str], results: Sequence[str]) -> None:
@@ -145,6 +149,7 @@ class _Counter:
 
     def launch(self, node: GraphDefinedNode) -> None:
         """Count a graph-defined operator under its choice, or as a backend does that is left to choose."""
+        self.counted.add(node)
         block, given = self.blocks[node], self.choices.get(node)
         chosen = own_choice(node.block) if given is None else given
         self.count(block, node, chosen, _name(node), is_free=given is None)
