@@ -137,8 +137,11 @@ def _replayed(arguments: argparse.Namespace, instances: Sequence[Instance]) -> l
     device = arguments.device or "h200"
     path = arguments.out or Path(str(shipped_path("data", "records", f"{device}.jsonl")))
     rows = current_rows(measurement_store(path).records())
-    wanted = [(instance.program.name, dict(instance.sizes)) for instance in instances]
-    found = [row for row in rows if (row["program"], row["parameters"]) in wanted]
+    wanted = [
+        (instance.program.name, dict(instance.sizes), instance.style.value, str(instance.dtype))
+        for instance in instances
+    ]
+    found = [row for row in rows if (row["program"], row["parameters"], row.get("style"), row.get("dtype")) in wanted]
     if not found:
         raise UnknownNameError(f"{path} has no record of what was asked for; measure it on a machine with a GPU")
     return found
