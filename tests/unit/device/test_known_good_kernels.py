@@ -24,10 +24,14 @@ CEILING_S = 2.0
 
 
 def kernels_of(dtype: DType) -> Iterator[tuple[str, KernelSource]]:
-    """One row of the speed table a program, else the program's own sizes; every kernel of its known good graphs."""
+    """One row of the speed table a program, else the program's own sizes; every kernel of its known good graphs.
+
+    In bfloat16, which differs in the instructions alone, of its first known good graph.
+    """
     rows = {row.program: row.sizes for row in TARGET_ROWS}
     for name in programs.names():
-        for case in good_cases(name, dict(rows.get(name, {})), dtype):
+        cases = good_cases(name, dict(rows.get(name, {})), dtype)
+        for case in cases if dtype is DType.FLOAT16 else cases[:1]:
             for kernel in emit_program(case.job.graph).kernels:
                 yield f"{case.label} {kernel.name}", kernel
 
@@ -72,7 +76,7 @@ def test_no_spills_and_tensor_cores(dtype: DType, cubin_cache: Path, disassemble
             found.append(f"{label}: no tensor-core instruction")
         if re.search(r"u32 \w+_left\[", kernel.body) and shared_left_registers(sass):
             found.append(f"{label}: held fragments in registers of another product")
-    assert len(seen) > 20
+    assert len(seen) >= (21 if dtype is DType.FLOAT16 else len(programs.names()))
     assert found == []
     assert slow == []
 
