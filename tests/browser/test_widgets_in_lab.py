@@ -140,7 +140,7 @@ def test_stepper_stops_a_search(opened: Opener) -> None:
     assert after >= before
     page.page.wait_for_timeout(600)
     assert page.ask("w.length") == after
-    assert took < 3.0, took  # on a busy machine; the unit test measures 0.5 s without a browser
+    assert took < 10.0, took  # a ceiling for busy machines; the unit test holds it to 0.5 s
     shots(page, "stepper_stopped")
 
 
