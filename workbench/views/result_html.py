@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from workbench.cost.time_model import PARTS
 from workbench.pipeline.candidate import Candidate
 from workbench.pipeline.result import Result
 from workbench.views.html import graph_html
@@ -87,7 +88,8 @@ def cost_bar(parts: Sequence[tuple[str, float]], *, bound_us: float | None = Non
     scale = BAR_WIDTH / max(total, bound_us or 0.0)
     x, bars, keys = 0.0, [], []
     for number, (name, value) in enumerate(shown):
-        colour = PART_COLOURS[number % len(PART_COLOURS)]
+        place = PARTS.index(name) if name in PARTS else number  # a part has one colour in every bar
+        colour = PART_COLOURS[place % len(PART_COLOURS)]
         width = value * scale
         label = f"{name}: {value:.2f} us, {value / total:.0%}"
         bars.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from workbench.cost.time_model import PARTS
 from workbench.pipeline.candidate import Refusal
 from workbench.pipeline.result import Result
 from workbench.pipeline.superoptimize import superoptimize
@@ -77,6 +79,16 @@ def test_the_bar_s_parts_are_as_long_as_their_times() -> None:
     assert widths[0] == pytest.approx(3 * widths[1], rel=1e-3)
     (mark,) = re.findall(r'<line x1="([\d.]+)"', bar)
     assert float(mark) == pytest.approx(sum(widths) / 2, rel=1e-3)
+
+
+def test_every_part_of_the_cost_model_has_a_colour_of_its_own_in_every_bar() -> None:
+    def colours(names: Sequence[str]) -> dict[str, str]:
+        found = re.findall(r'fill="(#\w+)"><title>([^:]+):', cost_bar([(name, 1.0) for name in names]))
+        return {name: colour for colour, name in found}
+
+    every = colours(PARTS)
+    assert len(set(every.values())) == len(PARTS) == len(every)
+    assert colours(["barriers", "L2"]).items() <= every.items()
 
 
 def test_nothing_found_is_said(result: Result) -> None:
