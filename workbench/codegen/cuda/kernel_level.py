@@ -3,8 +3,8 @@
     emit_program(graph: KernelGraph, *, schedules: Mapping[str, Schedule] = {}, library: bool = True) -> EmittedProgram
 
 Graph-defined operators become one kernel each; predefined ones share kernels (`ugraph/kernel_units.py`), products go to the
-library or, with library=False or where it does not take them, to a kernel of our own. `schedules` is keyed by the name of a kernel's
-first result. Raises `EmitError` for what is not claimed.
+library or, with library=False or where it does not take them, to a kernel of our own. `schedules` is keyed by the name of
+a kernel's first result. Raises `EmitError` for what is not claimed.
 
 Invariant: running the steps in order on buffers that live as stated gives the graph's outputs.
 """

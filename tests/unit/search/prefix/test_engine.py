@@ -44,7 +44,10 @@ def events_of(operators: int = 3, **options: Any) -> list[Event]:
 
 def small(name: str) -> KernelGraph:
     """Return a studied program so small that every structure fits a block."""
-    sizes = {"gqa": {"context": 512}, "gated_mlp_down": {"hidden": 256, "inner": 256, "out": 256}}
+    sizes: dict[str, dict[str, Any]] = {
+        "gqa": {"context": 512},
+        "gated_mlp_down": {"hidden": 256, "inner": 256, "out": 256},
+    }
     return wb.programs.get(name, **sizes.get(name, {}))
 
 
