@@ -96,6 +96,8 @@ def read_source(target: str, arguments: argparse.Namespace, settings: Mapping[st
             raise UsageError(f"{target} has no styles; leave --style away")
         return Source(None, (read_python(target, settings, arguments.dtype),))
     path = Path(target)
+    if path.suffix == ".py":
+        raise UsageError(f"{target} is Python; name a program in it, {target}:FUNCTION")
     if not path.exists() and path.suffix == "" and path.name == target:
         try:
             registry.program(target)

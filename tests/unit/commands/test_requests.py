@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.unit.commands.calling import ask
+from tests.unit.commands.calling import ask, complaint
 from workbench.cli import COMMANDS
 from workbench.commands.requests import split_settings
 from workbench.errors import UsageError
@@ -39,3 +40,11 @@ def test_help_of_every_command(capsys: pytest.CaptureFixture[str], name: str) ->
     overview = ask(capsys, "--help")
     assert overview[0] == 0
     assert name in overview[1]
+
+
+@pytest.mark.parametrize("command", ["optimize", "search", "emit", "show"])
+def test_a_python_file_without_a_function_is_told_how_to_name_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    assert "mine.py:FUNCTION" in complaint(capsys, command, tmp_path / "mine.py")
