@@ -179,8 +179,10 @@ class Replay(Displayed, Sequence[Event]):
         return start
 
     def _scan(self) -> None:
+        known = 1  # the header
         for match in _LINE.finditer(self._bytes, 0, self.intact_bytes):
             start = match.start()
+            known += start > 0
             if match[1]:
                 self._events.append(start)
                 self._names.append(match[2].decode())
@@ -188,6 +190,17 @@ class Replay(Displayed, Sequence[Event]):
                 self._graphs.setdefault(match[4].decode(), start)
             elif match[5]:
                 self._units.append((start, len(self._events)))
+        if self.intact_bytes and known != self._bytes[: self.intact_bytes].count(b"\n"):
+            self._refuse_foreign_line()
+
+    def _refuse_foreign_line(self) -> None:
+        """Name the first line that is no event, graph or mark. Raises: FormatError; the header is looked at elsewhere."""
+        starts = {match.start() for match in _LINE.finditer(self._bytes, 0, self.intact_bytes)}
+        start = self._bytes.find(b"\n") + 1
+        while 0 < start < self.intact_bytes:
+            if start not in starts:
+                raise FormatError(f"{self.path}: line {self._line_number(start)}: no event, graph or mark of a search")
+            start = self._bytes.find(b"\n", start) + 1
 
     def _header(self) -> Header:
         try:

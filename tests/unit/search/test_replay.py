@@ -171,3 +171,14 @@ def test_graphs_stand_once(recorded: tuple[Path, list[Event]]) -> None:
     lines = recorded[0].read_text().splitlines()
     graphs = [line for line in lines if line.startswith('{"graph"')]
     assert len(graphs) == len(set(graphs)) == len({e.graph.hash for e in recorded[1] if isinstance(e, Verified)})
+
+
+def test_a_line_in_the_middle_that_is_none_of_a_record_is_named(
+    recorded: tuple[Path, list[Event]], tmp_path: Path
+) -> None:
+    lines = recorded[0].read_text().splitlines(keepends=True)
+    lines[5] = '{"event": oops}\n'
+    path = tmp_path / "foreign.jsonl"
+    path.write_text("".join(lines))
+    with pytest.raises(FormatError, match=r"foreign.jsonl: line 6: no event, graph or mark"):
+        replay(path)
