@@ -101,7 +101,10 @@ def _serve(tasks: queue.SimpleQueue[_Task | None], processes: dict[int, subproce
             continue
         try:
             process = processes.get(slot)
-            if process is None or process.poll() is not None:
+            if process is not None and process.poll() is not None:
+                _close(process)
+                process = None
+            if process is None:
                 process = processes[slot] = _start()
             assert process.stdin is not None
             assert process.stdout is not None

@@ -20,7 +20,7 @@ from workbench.search.recording import Recorder, Subject
 from workbench.search.space import Space
 from workbench.search.verdicts import Verifier
 from workbench.search.work import Work
-from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 
 if TYPE_CHECKING:
     from workbench.search.pruners.rule import Pruner
@@ -57,6 +57,7 @@ def search(
 
     Raises: UsageError for a program with block graphs, choices that do not fit together, or a record of another search.
     """
+    expect_kernel_graph(program, "searched for")
     space = space or Space()
     engine = engine or ("prefix" if options is not None else default_engine(space, pruners))
     work = _work(engine, program, space, pruners, options or {}, verifier, seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 
 
@@ -65,9 +66,10 @@ class Worker:
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
-        if thread.is_alive():
-            self.interrupt()
-            thread.join(patience_s)
+        end = time.monotonic() + patience_s
+        while thread.is_alive() and (left := end - time.monotonic()) > 0:
+            self.interrupt()  # again after a while: one that arrives inside a callback of the collector is swallowed
+            thread.join(min(left, 1.5))
         if not thread.is_alive():
             self._thread = None
 

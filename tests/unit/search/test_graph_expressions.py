@@ -16,7 +16,7 @@ from workbench.ugraph.kernel_graph import KernelGraph
 def test_right_graphs_have_distance_0(name: str) -> None:
     program = wb.programs.get(name)
     found = [event.graph for event in wb.search(program) if isinstance(event, Verified)]
-    assert len(found) > 3
+    assert len(found) >= 3
     for graph in [*wb.programs.known_good(name), *found]:
         assert [output.distance for output in distances(program, graph)] == [0], graph.describe()
 
