@@ -142,7 +142,7 @@ class LabPage:
         self.errors: list[str] = []
         self.outside: list[str] = []
         self.page: Page = browser.new_page(viewport={"width": size[0], "height": size[1]})
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("pageerror", self._note)
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self.page.on("request", self._request)
         self.page.goto(
@@ -152,6 +152,12 @@ class LabPage:
         self.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=60_000)
         self.page.evaluate(_READY)
         self.errors.clear()  # what JupyterLab itself says while it starts
+
+    def _note(self, error: Any) -> None:
+        """Keep an exception that went through a widget's script; JupyterLab's own, whose stack is in its files, are not ours."""
+        stack = str(getattr(error, "stack", None) or "")
+        if "blob:" in stack or "/static/lab/" not in stack:
+            self.errors.append(f"{error}\n{stack}")
 
     def _request(self, request: Any) -> None:
         if not request.url.startswith(("http://127.0.0.1", "data:", "blob:", "ws://127")):
