@@ -36,6 +36,7 @@ from workbench.pipeline.tuning import (
     Target,
     accept,
     as_written,
+    confirmed,
     schedule_all,
     various,
 )
@@ -293,6 +294,8 @@ class _Run:
 
     def _finished(self, found: list[PartFound], candidates: list[Candidate], *, is_cached: bool = False) -> Result:
         ranked = sorted(candidates, key=lambda one: (one.measured is None, one.time_us))
+        if ranked and not is_cached and not self.interrupted and not self._is_over():
+            ranked[0] = confirmed(self.program, ranked[0], error=self.options.error, seed=self.options.seed)
         ended = all(one.finished is not None or not one.part.is_lax for one in found)
         result = Result(
             program=self.program,

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 from workbench.cost.breakdown import Cost
 from workbench.cost.estimate import estimate
@@ -25,8 +26,15 @@ from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.verify.compare import verify
 from workbench.verify.elements import Elements, elements_of
+from workbench.verify.evaluation_work import evaluation_work
 from workbench.verify.forms import Forms
 from workbench.verify.verdict import Verdict
+
+LONG_WORK = 3e8
+"""Multiply-adds above which a test at true shapes takes seconds."""
+
+LONGEST_WORK = 1.5e9
+"""Multiply-adds up to which the best candidate is tested at true shapes all the same; about five seconds."""
 
 PER_TILING = 2
 """Schedules of one structure whose longest kernel is tiled alike."""
@@ -198,11 +206,20 @@ class Certificates:
             alike = self._certified.setdefault(graph.structure_hash, [])
             known = next((self._shared(one, verdict) for one, verdict in alike if self._are_same(one, graph)), None)
             if known is None:
-                known = verify(self.program, graph, error=self.error, seed=self.seed)
+                known = self._asked(graph)
                 if known.kind == "equal":
                     alike.append((graph, known))
             self._known[graph.hash] = known
         return known
+
+    def _asked(self, graph: KernelGraph) -> Verdict:
+        """Return the verdict of `verify`; of the first graph at true shapes, of later ones there where that is quick.
+
+        The best candidate is the first by the model. What rests on reduced shapes only says so in its reason.
+        """
+        is_long = bool(self._known) and evaluation_work(graph) > LONG_WORK
+        shapes: Literal["auto", "reduced"] = "reduced" if is_long else "auto"
+        return verify(self.program, graph, error=self.error, seed=self.seed, shapes=shapes)
 
     def again(self, given: KernelGraph, changed: KernelGraph) -> Verdict:
         """Return the verdict on a certified graph that a pass changed: shared where both are the same expressions."""
@@ -232,6 +249,17 @@ class Certificates:
             return verdict
         same = f"the same expressions at true shapes as µGraph {graph.hash[:12]}, of which: {verdict.reason}"
         return replace(verdict, reason=same)
+
+
+def confirmed(program: KernelGraph, candidate: Candidate, *, error: float, seed: int) -> Candidate:
+    """Return a candidate whose certificate was tested at true shapes, if such a test agrees; else it as it is."""
+    certificate = candidate.certificate
+    if certificate.proved or any(not one.reduced for one in certificate.shapes_tested):
+        return candidate
+    if evaluation_work(candidate.graph) > LONGEST_WORK:
+        return candidate  # its reason says that true shapes were not tested; `workbench verify` does it
+    verdict = verify(program, candidate.graph, error=error, seed=seed)
+    return replace(candidate, certificate=verdict) if verdict.kind == "equal" else candidate
 
 
 def _refusal(stage: str, graph: KernelGraph, reason: str) -> Refusal:
