@@ -174,10 +174,6 @@ class OutsideLaxError(WorkbenchError, ValueError):
     """A value has no meaning in a finite field: a second exp on a path, or a power that is no integer or half-integer."""
 
 
-class NotBuiltError(WorkbenchError, AttributeError):
-    """A part of the workbench that has its name but is not built in this version."""
-
-
 class LaunchShapeError(WorkbenchError, ValueError):
     """Grid, block, cluster or shared memory of a launch are outside what a GPU takes, or contradict the source."""
 

@@ -249,15 +249,8 @@ class _Stabilise(Rewriter):
                 case InputIterator():
                     loaded = builder.load(node.operand, imap=node.imap, fmap=node.fmap, name=node.result.name)
                     made = restate(builder, [loaded], node.results)
-                case OpNode():
-                    made = self.operator(builder, node, inputs, path)
-                case Accumulator():
-                    made = [self.accumulator(builder, node, inputs, path)]
-                case RunningMax():
-                    both = builder.running_max(inputs[0], name=self.names(node.maximum.name))
-                    made = restate(builder, both, node.results)
-                case ThreadNode():
-                    made = [self.thread(builder, node, inputs, path)]
+                case OpNode() | Accumulator() | RunningMax() | ThreadNode():
+                    made = self.computed(builder, node, inputs, path)
                 case OutputSaver():
                     builder.save(inputs[0], omap=node.omap)
                 case _:

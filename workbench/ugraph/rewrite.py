@@ -199,6 +199,23 @@ class Rewriter:
         made = kernel.graph_defined(block, operands, names=names, name=node.name)
         return restate(kernel, made, node.results)
 
+    def computed(
+        self, builder: BlockBuilder, node: OpNode | Accumulator | RunningMax | ThreadNode, read: list[Value], path: Path
+    ) -> list[Value]:
+        """Add a node of a block graph that computes tiles of tiles, by the method for its kind."""
+        match node:
+            case OpNode():
+                return self.operator(builder, node, read, path)
+            case Accumulator():
+                return [self.accumulator(builder, node, read, path)]
+            case RunningMax():
+                both = builder.running_max(read[0], name=self.names(node.maximum.name))
+                return restate(builder, both, node.results)
+            case ThreadNode():
+                return [self.thread(builder, node, read, path)]
+            case _:
+                assert_never(node)
+
     def block_graph(self, block: BlockGraph, operands: Sequence[DeviceTensor], number: int, label: str) -> BlockGraph:
         """Return a block graph over these kernel tensors."""
         launch = self.launch(number, block)
@@ -217,15 +234,8 @@ class Rewriter:
                     imap = self.imap(node, path, number)
                     made = builder.load(node.operand, imap=imap, fmap=node.fmap, name=node.result.name)
                     results = restate(builder, [made], node.results)
-                case OpNode():
-                    results = self.operator(builder, node, read, path)
-                case Accumulator():
-                    results = [self.accumulator(builder, node, read, path)]
-                case RunningMax():
-                    both = builder.running_max(read[0], name=self.names(node.maximum.name))
-                    results = restate(builder, both, node.results)
-                case ThreadNode():
-                    results = [self.thread(builder, node, read, path)]
+                case OpNode() | Accumulator() | RunningMax() | ThreadNode():
+                    results = self.computed(builder, node, read, path)
                 case OutputSaver():
                     builder.save(read[0], omap=self.omap(node, len(saved), number))
                     saved.append(node.operand)

@@ -5,6 +5,7 @@ Invariant: what A_eq and A_sub make a subexpression is kept; what is undecided i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -59,15 +60,15 @@ class AbstractExpression:
         return AxesRule(context) if self.by == "axes" else SizesRule(context)
 
 
-class ExpressionRule(Rule):
+class ExpressionRule(Rule, ABC):
     """What both forms have in common: the count test before anything is built, then the distance."""
 
     goals: Goals
     form: Form
 
+    @abstractmethod
     def expression(self, tensor: Tensor) -> Value:
         """Return a tensor's expression in this form."""
-        raise NotImplementedError
 
     def drops_before(self, operator: Operator, operands: tuple[Tensor, ...], folded: int, axis: str) -> bool:
         """Return whether the counts alone rule the result out."""

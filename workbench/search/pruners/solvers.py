@@ -7,6 +7,7 @@ counted, unless "drop" is asked for: that is what Mirage does, and it loses grap
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -89,7 +90,7 @@ def _check(undecided: str) -> None:
         raise UsageError(f"undecided {undecided!r}: use 'keep' or 'drop'")
 
 
-class _SolverRule(Rule):
+class _SolverRule(Rule, ABC):
     """Asks once per expression of the paper's form, within a budget of time."""
 
     def __init__(self, context: Context, total_seconds: float, undecided: Undecided) -> None:
@@ -100,9 +101,9 @@ class _SolverRule(Rule):
         self.left_s, self.drops_undecided = total_seconds, undecided == "drop"
         self.answers: dict[int, bool | None] = {}
 
+    @abstractmethod
     def ask(self, part: Term) -> bool | None:
         """Return whether a term is a subexpression of an output, None if that is not known."""
-        raise NotImplementedError
 
     def answer(self, made: Tensor) -> bool | None:
         value = self.sizes.expression(made)
