@@ -16,11 +16,10 @@ from workbench.device.compile import CompiledKernel
 from workbench.device.executable import compile_program, for_architecture
 from workbench.device.nvrtc import load_nvrtc
 from workbench.errors import KernelCompileError, UsageError
+from workbench.pipeline.kept_best import KeptBest, load_best
+from workbench.pipeline.run_folder import BEST
 from workbench.programs import registry
 from workbench.ugraph.kernel_graph import KernelGraph
-
-BEST = "best.ugraph.json"
-"""The graph in the folder of a run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,23 +29,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PROGRAM_OR_GRAPH_OR_RUN",
         help="a program's name (its first known good µGraph is emitted), a file of graphs, or the folder of a run",
     )
-    parser.add_argument("--arch", default="sm_90a", metavar="NAME", help="sm_90a (default), sm_80, or a device: h200, a100")
-    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="write kernel.cu, launchers and description into DIR")
+    parser.add_argument(
+        "--arch", metavar="NAME", help="sm_90a (default, or the run's device), sm_80, or a device: h200, a100"
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="DIR", help="write kernel.cu, launchers and description into DIR"
+    )
     parser.add_argument("--index", type=int, metavar="N", help="which graph of the file, from 0 (default 0)")
-    parser.add_argument("--known-good", type=int, metavar="N", help="the N-th known good µGraph of the program (default 0)")
+    parser.add_argument(
+        "--known-good", type=int, metavar="N", help="the N-th known good µGraph of the program (default 0)"
+    )
     parser.add_argument("--unfused", action="store_true", help="the program itself, its operators one by one")
-    parser.add_argument("--no-library", action="store_true", help="write products of the kernel level as kernels of our own")
-    parser.add_argument("--unchecked", action="store_true", help="with -o: leave out right outputs, which take an evaluation")
+    parser.add_argument(
+        "--no-library", action="store_true", help="write products of the kernel level as kernels of our own"
+    )
+    parser.add_argument(
+        "--unchecked", action="store_true", help="with -o: leave out right outputs, which take an evaluation"
+    )
     requests.add_program_arguments(parser)
 
 
 def run(call: Call) -> Answer:
     """Return the kernels with what they need. Raises: EmitError, UnknownNameError; as `requests.read_source`; OSError."""
     arguments = call.arguments
-    target = architecture(arguments.arch)
+    kept = kept_best(arguments.target)
+    target = architecture(arguments.arch or (kept.device if kept else "sm_90a"))
     graph = choose(call)
     call.progress("emitting")
-    schedules = for_architecture(graph, {}, target)
+    schedules = for_architecture(graph, kept.schedules if kept else {}, target)
     program = emit_program(graph, schedules=schedules, library=not arguments.no_library)
     call.progress("compiling")
     compiled, note = compile_where_possible(program, graph, target.name)
@@ -56,7 +66,13 @@ def run(call: Call) -> Answer:
         call.progress("writing the folder")
         needs = {str(kernel["name"]): {key: kernel[key] for key in NEEDS} for kernel in kernels}
         files = export_program(
-            program, graph, arguments.out, arch=target.name, needs=needs, checked=not arguments.unchecked
+            program,
+            graph,
+            arguments.out,
+            arch=target.name,
+            needs=needs,
+            certificate=kept.certificate if kept else None,
+            checked=not arguments.unchecked,
         )
     calls: list[Json] = [{"result": c.result, "left": c.left, "right": c.right} for c in program.library_calls]
     values: dict[str, Json] = {
@@ -75,6 +91,12 @@ def run(call: Call) -> Answer:
 
 
 NEEDS = ("registers", "spills", "shared_bytes", "compile_s")
+
+
+def kept_best(name: str) -> KeptBest | None:
+    """Return what a run's folder keeps, None where the name is something else. Raises: FormatError, OSError."""
+    is_run = Path(name).is_dir() and name not in registry.names() and (Path(name) / BEST).is_file()
+    return load_best(Path(name)) if is_run else None
 
 
 def choose(call: Call) -> KernelGraph:
@@ -101,7 +123,9 @@ def choose(call: Call) -> KernelGraph:
     return requests.pick(graphs, arguments.known_good or 0, what=f"known good {name}")
 
 
-def compile_where_possible(program: EmittedProgram, graph: KernelGraph, arch: str) -> tuple[dict[str, CompiledKernel], str]:
+def compile_where_possible(
+    program: EmittedProgram, graph: KernelGraph, arch: str
+) -> tuple[dict[str, CompiledKernel], str]:
     """Return the compiled kernels by name, and a note where there is no compiler. Raises: KernelCompileError."""
     try:
         load_nvrtc()
@@ -145,7 +169,9 @@ def describe(
     lines: list[str] = []
     for source in program.kernels:
         lines += [source.body.strip(), ""]
-    lines.append(f"{graph.name or 'graph'} {graph.hash}: {len(kernels)} kernels, {len(program.library_calls)} library calls")
+    lines.append(
+        f"{graph.name or 'graph'} {graph.hash}: {len(kernels)} kernels, {len(program.library_calls)} library calls"
+    )
     for kernel in kernels:
         grid = "x".join(str(count) for count in kernel["grid"]) if isinstance(kernel["grid"], list) else ""
         needs = f", {kernel['shared_bytes']} B shared"

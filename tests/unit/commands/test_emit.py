@@ -128,3 +128,15 @@ def test_refusals(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown device 'h2'" in complaint(capsys, "emit", "gqa", "--arch", "h2")
     assert "float64" in complaint(capsys, "emit", "rms_norm_linear", "--dtype", "float64", *SMALL)
     assert "did you mean gqa" in complaint(capsys, "emit", "gq")
+
+
+def test_a_run_is_emitted_with_the_schedule_that_was_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    program = wb.programs.get("rms_norm_linear", **SIZES)
+    result = wb.superoptimize(program, "a100-80", measure=False, out=tmp_path / "run")
+    values = answer(capsys, "emit", tmp_path / "run", "-o", tmp_path / "out", "--unchecked")
+    assert values["arch"] == "sm_80"
+    assert [kernel["source"] for kernel in values["kernels"]] == [k.source for k in result.best.compile().kernels]
+    description = json.loads((tmp_path / "out" / "description.json").read_text())
+    assert description["certificate"]["verdict"] == "equal"
+    save(tmp_path / "run" / "best.ugraph.json", wb.programs.known_good("rms_norm_linear", **SIZES)[1])
+    assert "beside it is" in complaint(capsys, "emit", tmp_path / "run")
