@@ -1,4 +1,4 @@
-"""How long `workbench optimize` takes on the twelve programs at their default batch and 8 times it, without a GPU.
+"""How long `workbench optimize` takes on all programs at their default batch and 8 times it, without a GPU.
 
     python benchmarks/optimize_programs.py [--only NAME,...] [--times 1,8] [--out FILE.json]
 

@@ -323,7 +323,9 @@ class ArrayDomain(ABC, Generic[V]):
         if split is not None:
             elements = np.max(valid_mask(split, -1, rank, self._cells), axis=-1, keepdims=True)
         maxima = [self._iteration(best, 0)]
-        shifts = [Tile(self.fill(maxima[0].value, np.zeros_like(elements[:, :, :, :1]), "sum"), best.shape, best.ragged)]
+        shifts = [
+            Tile(self.fill(maxima[0].value, np.zeros_like(elements[:, :, :, :1]), "sum"), best.shape, best.ragged)
+        ]
         for step in range(1, block.forloop_range):
             maxima.append(self._apply("maximum", maxima[-1], self._iteration(best, step)))
             shift = self._apply("sub", maxima[-2], maxima[-1])

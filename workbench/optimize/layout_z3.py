@@ -7,7 +7,6 @@ choice tightens a pseudo-Boolean bound on the cost, so the best so far is at han
 from __future__ import annotations
 
 import time
-from importlib.util import find_spec
 from itertools import product
 from math import gcd
 from typing import Any
@@ -15,11 +14,6 @@ from typing import Any
 from workbench.errors import BudgetError
 from workbench.optimize.layout_elimination import is_feasible
 from workbench.optimize.layout_problem import LayoutProblem, Solution, smallest_conflict
-
-
-def has_z3() -> bool:
-    """Return True when Z3 can be imported."""
-    return find_spec("z3") is not None
 
 
 def solve_by_z3(problem: LayoutProblem, *, seconds: float = 10.0) -> Solution:

@@ -80,11 +80,6 @@ class Order:
         """Barriers that stand in the text."""
         return self.before + self.loop + self.after
 
-    @property
-    def last_level(self) -> int:
-        """The level after the last barrier."""
-        return self.before + self.loop + self.after
-
 
 def fewest_barriers(problem: OrderProblem, first: Sequence[int] | None = None) -> Order:
     """Return an order with the fewest barriers. first: per operator, who goes first of those on one level (least first).

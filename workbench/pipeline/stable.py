@@ -11,14 +11,13 @@ split over blocks too, that a search over the operators alone does not reach.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from workbench.cost.candidates import ScheduleLimits
 from workbench.cost.estimate import estimate
 from workbench.cost.schedules import ScheduleRow, ScheduleSpace
 from workbench.errors import MissingRuleError, NotApplicableError
 from workbench.optimize.stable_softmax import stabilise_softmax
-from workbench.pipeline.tuning import PER_TILING, Proposal, Scheduled, Target
+from workbench.pipeline.tuning import PER_TILING, Proposal, Scheduled, Target, proposal_of
 from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import KernelNode, OpNode
@@ -85,9 +84,5 @@ def schedule_stable(structures: Sequence[Structure], target: Target, *, per_stru
                 continue
             cost = estimate(graph, hardware=target.hardware, choices=real.choices, preset=target.preset)
             scheduled = Scheduled(graph, real.choices, cost, ORIGIN)
-            found.append(Proposal(cost.total_us, partial(_same, scheduled), f"stable {space.graph.structure_hash}"))
+            found.append(proposal_of(scheduled, f"stable {space.graph.structure_hash}"))
     return sorted(found, key=lambda one: one.cost_us)
-
-
-def _same(scheduled: Scheduled) -> Scheduled:
-    return scheduled

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,6 +36,7 @@ from workbench.pipeline.tuning import (
     accept,
     as_written,
     confirmed,
+    proposal_of,
     schedule_all,
     various,
 )
@@ -285,7 +285,7 @@ class _Run:
             choices = tuple(choice for one in chosen for choice in one.choices)
             cost = estimate(graph, hardware=self.target.hardware, choices=choices, preset=self.target.preset)
             scheduled = Scheduled(graph, choices, cost, "search, part by part")
-            joined.append(Proposal(cost.total_us, partial(_same, scheduled)))
+            joined.append(proposal_of(scheduled))
         return joined
 
     # ------------------------------------------------------------------------------------------------------- the answer
@@ -363,7 +363,3 @@ class _Run:
 def _preset(device: str) -> str:
     """Return the preset for a device: the fitted one was fitted to Hopper's times."""
     return "calibrated" if architecture(device).name.startswith("sm_90") else "analytic"
-
-
-def _same(scheduled: Scheduled) -> Scheduled:
-    return scheduled

@@ -65,6 +65,11 @@ class Proposal:
     family: str = ""
 
 
+def proposal_of(scheduled: Scheduled, family: str = "") -> Proposal:
+    """Return a graph that is there already as a proposal."""
+    return Proposal(scheduled.cost.total_us, lambda: scheduled, family)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What candidates are made for: the device's name, its hardware record, the cost preset."""
@@ -95,7 +100,7 @@ def schedule_structure(structure: Structure, target: Target, *, per_structure: i
 def as_written(program: KernelGraph, target: Target) -> Proposal:
     """Return the program itself, every operator a kernel: what no candidate should be slower than."""
     scheduled = _priced(program, (), target, "the program as written")
-    return Proposal(scheduled.cost.total_us, lambda: scheduled)
+    return proposal_of(scheduled)
 
 
 def _priced(graph: KernelGraph, choices: Sequence[LaunchChoice], target: Target, origin: str) -> Scheduled:

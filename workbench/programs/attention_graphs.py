@@ -9,10 +9,11 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from workbench.programs.record import Instance
-from workbench.programs.tiling import MULTIPROCESSORS, Tiles, fitted, parts
+from workbench.programs.tiling import MULTIPROCESSORS, Tiles, fitted
 from workbench.ugraph import value
 from workbench.ugraph.builder import BlockBuilder, KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import parts
 from workbench.ugraph.value import Value, exp, rms, sum_to_columns
 
 Operands = tuple[Value, Value, Value]

@@ -6,9 +6,10 @@ Invariant: both projections share the loop over the hidden axis, so X is read on
 from __future__ import annotations
 
 from workbench.programs.record import Instance, Parameter, Program, Style
-from workbench.programs.tiling import Tiles, fitted, parts, weight_layout
+from workbench.programs.tiling import Tiles, fitted, weight_layout
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import parts
 from workbench.ugraph.value import Value, silu
 
 _BATCH = Parameter("batch", 8, "rows of X (tokens)")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from workbench.programs.record import Instance, Parameter, Program, Style
-from workbench.programs.tiling import Layout, Tiles, even_parts, fits, fitted, parts, weight_layout
+from workbench.programs.tiling import Layout, Tiles, even_parts, fits, fitted, weight_layout
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import parts
 from workbench.ugraph.value import Value, concat
 
 

@@ -6,8 +6,9 @@ Invariant: an expert never reads another's weights, so the experts lie along one
 from __future__ import annotations
 
 from workbench.programs.record import Instance, Parameter, Program, Style
-from workbench.programs.tiling import Tiles, fitted, parts
+from workbench.programs.tiling import Tiles, fitted
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import parts
 from workbench.ugraph.value import Value, exp
 
 

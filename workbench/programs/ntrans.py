@@ -6,9 +6,10 @@ Invariant: nothing here but reading and writing costs time, so each row is read 
 from __future__ import annotations
 
 from workbench.programs.record import Instance, Parameter, Program, Style
-from workbench.programs.tiling import Tiles, fits, fitted, parts
+from workbench.programs.tiling import Tiles, fits, fitted
 from workbench.ugraph.builder import BlockBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import parts
 from workbench.ugraph.value import Value, l2_norm, rms_norm, sqrt, square
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from workbench.programs.record import Instance, Parameter, Program, Style
-from workbench.programs.tiling import Tiles, fitted, parts, weight_layout
+from workbench.programs.tiling import Tiles, fitted, weight_layout
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import parts
 from workbench.ugraph.value import Value, reshape, rms_norm
 
 EPS = Fraction(1, 10**6)

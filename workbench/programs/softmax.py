@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from workbench.programs import tiling
 from workbench.programs.record import Instance, Parameter, Program, Style
-from workbench.programs.tiling import Tiles, fits, fitted, parts
+from workbench.programs.tiling import Tiles, fits, fitted
 from workbench.ugraph import value
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import parts
 from workbench.ugraph.value import Value, exp
 
 

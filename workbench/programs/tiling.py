@@ -13,6 +13,7 @@ from workbench.errors import MemoryLimitError
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import InputIterator, OpNode
+from workbench.ugraph.rule_blocks import parts
 from workbench.units import Bytes
 
 SHARED_MEMORY_LIMIT = Bytes(227 * 1024)
@@ -69,16 +70,6 @@ def weight_layout(batch: int, hidden: int, out: int, weights: int = 1) -> Layout
     while blocks * cluster * 2 <= MULTIPROCESSORS and loop >= 8 * cluster and cluster < 4:
         cluster *= 2
     return Layout(Tiles(rows, columns, depth), cluster, 256 if depth == 256 and loop > 1 else 128)
-
-
-def parts(extent: int, tile: int) -> int:
-    """Return into how many parts an axis is cut so that none exceeds `tile` and none is empty.
-
-    Cuts give tiles of ceil(extent / count), so the count that `tile` suggests may leave the last parts empty; the count
-    returned does not.
-    """
-    count = -(-extent // tile)
-    return -(-extent // -(-extent // count))
 
 
 def even_parts(extent: int, tile: int) -> int:

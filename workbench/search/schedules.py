@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from workbench.errors import MemoryLimitError
-from workbench.programs.tiling import SHARED_MEMORY_LIMIT, even_parts, fits, parts, shared_bytes_at_least
+from workbench.programs.tiling import SHARED_MEMORY_LIMIT, even_parts, fits, shared_bytes_at_least
 from workbench.search.enumeration import Sketch
 from workbench.search.instantiate import Counts, Instantiation
 from workbench.search.palette import Effect
 from workbench.search.places import AFTER, LOOP
 from workbench.search.problem import Problem
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import parts
 
 MAX_SPLITS = 16
 """Blocks among which a reduced axis is split at first."""

@@ -298,15 +298,6 @@ class BlockGraph:
         """Cells of the grid (clusters count as one)."""
         return prod(self.grid_dims)
 
-    @property
-    def num_operators(self) -> int:
-        """Operators as the search counts them: without input iterators and output savers; a thread node counts its own."""
-        return sum(
-            len(node.graph.nodes) if isinstance(node, ThreadNode) else 1
-            for node in self.nodes
-            if not isinstance(node, InputIterator | OutputSaver)
-        )
-
 
 def node_name(node: BlockNode) -> str:
     """Return how messages call a node: what it is and the tile it makes or stores."""

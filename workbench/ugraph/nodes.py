@@ -97,11 +97,6 @@ class AccumulatorKind(Enum):
     RESCALE_SUM = "rescale_sum"  # the same, then summed over the last axis after the loop [red_ld_sum_rescale]
 
     @property
-    def is_sugar(self) -> bool:
-        """True when the accumulator expands into others and operators before or after them."""
-        return self in (AccumulatorKind.MEAN, AccumulatorKind.RMS, AccumulatorKind.RESCALE_SUM, AccumulatorKind.MAX_DIM)
-
-    @property
     def reduces_last_axis(self) -> bool:
         """True when the last axis is folded to extent 1."""
         return self in (

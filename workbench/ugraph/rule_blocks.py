@@ -27,7 +27,11 @@ ROW_ELEMENTS = 4096
 
 
 def parts(extent: int, tile: int) -> int:
-    """Return into how many parts of at most `tile` an axis is cut, none empty."""
+    """Return into how many parts an axis is cut so that none exceeds `tile` and none is empty.
+
+    Cuts give tiles of ceil(extent / count), so the count that `tile` suggests may leave the last parts empty; the count
+    returned does not.
+    """
     count = -(-extent // tile)
     return -(-extent // -(-extent // count))
 

@@ -102,8 +102,3 @@ class ThreadGraph:
                     return result
         known = [tensor.name for tensor in self.inputs] + [t.name for node in self.nodes for t in node.results]
         raise UnknownTensorError(f"no value {name!r} in the thread graph", name, f"values: {', '.join(known)}")
-
-    @property
-    def has_contraction(self) -> bool:
-        """True when the tree is the epilogue of a matmul."""
-        return any(node.spec.kind is OpKind.CONTRACTION for node in self.nodes)

@@ -13,7 +13,7 @@ _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]+)?|[A-Za-z]+|\s+|.", re.D
 _SYMBOLS = {r"\cdot": "·", r"\Sigma": "Σ", r"\|": "‖", r"\_": "_", r"\{": "{", r"\}": "}"}
 _SPACES = frozenset({r"\!", r"\,", r"\;", r"\ "})
 _NAMES = frozenset({r"\max", r"\min", r"\exp", r"\log", r"\tanh"})
-_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+_CLOSING = frozenset(")]}")
 
 
 def mathml(latex: str, *, block: bool = True) -> str:

@@ -20,8 +20,6 @@ _DARK = {
     "good": "#79c4f0", "bad": "#f0a356", "good-fill": "#56b4e9", "bad-fill": "#e69f00", "match": "#4a3410",
     "match-line": "#e69f00", "differs": "#6a3414", "fits": "#12395a",
 }  # fmt: skip
-# of columns side by side; letters beside them say the same
-TILE_FILLS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c")
 
 
 def panel_colours(theme: str) -> dict[str, str]:

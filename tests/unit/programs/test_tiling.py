@@ -14,12 +14,12 @@ from workbench.programs.tiling import (
     even_parts,
     fits,
     fitted,
-    parts,
     shared_bytes_at_most,
     weight_layout,
 )
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.ugraph.rule_blocks import parts
 
 
 @given(st.integers(1, 3000), st.integers(1, 200))

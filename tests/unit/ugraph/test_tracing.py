@@ -267,7 +267,7 @@ def test_numbers_of_numpy_and_reflected_powers(rng: np.random.Generator) -> None
         (lambda X: X * "a", "'a' is neither a tensor of the graph nor a number"),
         (lambda X: X * np.ones((2, 3)), "a value of type ndarray is neither"),
         (lambda X: X * 1j, "neither a tensor of the graph nor a number"),
-        (lambda X: X**"a", "'a' is neither"),
+        (lambda X: X ** "a", "'a' is neither"),
         (lambda X: wb.exp([X, X]), "needs a traced tensor among its operands, got list"),  # type: ignore[arg-type]
     ],
 )

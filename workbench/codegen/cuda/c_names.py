@@ -78,8 +78,3 @@ def c_float(value: Fraction) -> str:
     digits = f"{float(nearest):.9g}"
     literal = digits + ("f" if any(mark in digits for mark in ".e") else ".0f")
     return f"({literal})" if literal.startswith("-") else literal
-
-
-def comment_number(value: Fraction) -> str:
-    """Return an exact number for a comment."""
-    return str(value)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from workbench.domains import abstract_print
 from workbench.domains.abstract_distance import FAR
 from workbench.domains.abstract_expr import Axis, Term, to_sizes
 from workbench.domains.abstract_goals import Goals, Judgement
@@ -190,8 +189,3 @@ class _SizesOfValues(ValueBuilder):
 
 def _axes(context: Context, cut: Mapping[str, tuple[Axis, ...]]) -> list[Axis]:
     return [axis for name in context.problem.extents for axis in cut.get(name, (Axis(name),))]
-
-
-def text_of(term: Term, *, latex: bool = False) -> str:
-    """Return a term in the lecture's notation."""
-    return abstract_print.to_latex(term) if latex else abstract_print.to_text(term)
