@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
 from typing import cast
 
 from workbench.errors import MemoryLimitError, NotApplicableError
@@ -34,12 +33,9 @@ from workbench.search.expressions import Expressions
 from workbench.search.hypergraph import Hypergraph
 from workbench.search.nesting import Nesting, is_hopeless
 from workbench.search.outside import reasons
-from workbench.search.palette import Palette, palette_of
-from workbench.search.pieces import Pieces, taken_apart
-from workbench.search.plans import Plan, axis_parts, folds_of, plans_of
-from workbench.search.problem import Problem, problem_of
+from workbench.search.plans import Plan, axis_parts, folds_of
 from workbench.search.schedules import first_instance
-from workbench.search.screen import Screen
+from workbench.search.shared import Shared
 from workbench.search.space import Space
 from workbench.search.summary import OUT
 from workbench.search.value_text import ValueText, ValueTexts
@@ -71,13 +67,13 @@ class ValueSearch:
     def __init__(self, program: KernelGraph, space: Space, verifier: Verifier | None, seed: int) -> None:
         """Read the program. Raises: UsageError for a program that already has block graphs."""
         self.verifier = verifier
-        self.shared = _Shared(program, space, seed, screens=verifier is None)
+        self.shared = Shared(program, space, seed)
         self._groups: dict[str, list[Plan]] = {}
         try:
             self._outside = tuple(reasons(self.shared.problem))
         except NotApplicableError as fault:
             self._outside = (str(fault),)
-        for plan in () if self._outside else plans_of(self.shared.problem, space):
+        for plan in () if self._outside else self.shared.plans:
             self._groups.setdefault(str(axis_parts(plan)), []).append(plan)
         self._completed: list[tuple[int, KernelGraph]] = []
 
@@ -90,11 +86,12 @@ class ValueSearch:
         """Yield the rounds: depths of folds, which the first group finds, spare later groups hopeless plans."""
         if self._outside:
             yield [Outside(self._outside)]
-        groups = [PlanGroup(self.shared, number, tuple(plans)) for number, plans in enumerate(self._groups.values())]
+        screens = self.verifier is None
+        groups = [PlanGroup(self.shared, n, tuple(plans), screens) for n, plans in enumerate(self._groups.values())]
         if groups:
             (first,) = yield groups[:1]
             depths = cast(Mapping[str, int] | None, first.facts.get("depths"))
-            yield [PlanGroup(self.shared, group.number, group.plans, depths) for group in groups[1:]]
+            yield [replace(group, depths=depths) for group in groups[1:]]
         if self.verifier is not None:
             completed = self._completed
             yield [
@@ -106,44 +103,6 @@ class ValueSearch:
         """Keep what is to be verified."""
         if self.verifier is not None and isinstance(event, Completed):
             self._completed.append((event.number, event.graph))
-
-
-@dataclass
-class _Shared:
-    """What all units of a search read; in another process it is made again, once."""
-
-    program: KernelGraph
-    space: Space
-    seed: int
-    screens: bool
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _shared, (self.program, self.space, self.seed, self.screens)
-
-    @cached_property
-    def pieces(self) -> Pieces:
-        return taken_apart(self.program)
-
-    @cached_property
-    def problem(self) -> Problem:
-        return problem_of(self.pieces.core)
-
-    @cached_property
-    def palette(self) -> Palette:
-        return palette_of(self.problem, self.space)
-
-    @cached_property
-    def has_products(self) -> bool:
-        return has_products(self.problem)
-
-    @cached_property
-    def screen(self) -> Screen:
-        return Screen(self.problem, seed=self.seed)
-
-
-@lru_cache(maxsize=1)
-def _shared(program: KernelGraph, space: Space, seed: int, screens: bool) -> _Shared:
-    return _Shared(program, space, seed, screens)
 
 
 @dataclass(frozen=True)
@@ -194,11 +153,15 @@ def judged(number: int, graph: KernelGraph, verdict: VerdictLike) -> Verified | 
 
 @dataclass(frozen=True)
 class PlanGroup:
-    """A unit: plans that cut the same axes into the same parts. depths: of folds, by axis; None if they are not known."""
+    """A unit: plans that cut the same axes into the same parts.
 
-    shared: _Shared
+    screens: whether it tests its structures itself; depths: of folds, by axis; None if they are not known.
+    """
+
+    shared: Shared
     number: int
     plans: tuple[Plan, ...]
+    screens: bool
     depths: Mapping[str, int] | None = None
     counts_on = True
 
@@ -282,7 +245,7 @@ class _Group:
                 continue
             structures += 1
             yield Completed(plan_text, number, graph, sketch.block_operators, sketch.kernels)
-            if self.unit.shared.screens:
+            if self.unit.screens:
                 verdict = known[number] if number in known else self.unit.shared.screen.screen(sketch)
                 verified += verdict.kind == "equal"
                 yield judged(number, graph, verdict)
@@ -364,12 +327,6 @@ class _Group:
     def _left_out(self, plan: str, rule: str, sketch: Sketch, evidence: str) -> Pruned:
         self.pruned[rule] += 1
         return Pruned(plan, rule, lambda: describe_sketch(sketch), Said(evidence))
-
-
-def has_products(problem: Problem) -> bool:
-    """Return whether a matrix product can occur: two inputs share an axis that is folded, and one has another besides."""
-    axes = [frozenset(name for dim in start.dims for name in dim) for start in problem.starts]
-    return any(one != two and name in one and name in two for one in axes for two in axes for name in problem.reduced)
 
 
 def describe_sketch(sketch: Sketch) -> str:

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from tests.unit.search.searched import ATTENTION, GATED, NORM, PRODUCT, PROGRAMS, TWO, graph_of
+from tests.unit.search.searched import ATTENTION, GATED, NORM, PROGRAMS, TWO, graph_of
 from workbench.errors import UsageError
 from workbench.programs.registry import get, known_good
-from workbench.search.engine import has_products, search
+from workbench.search.engine import search
 from workbench.search.events import (
     Completed,
     Extended,
@@ -21,14 +21,12 @@ from workbench.search.events import (
     ValueKept,
     Verified,
 )
-from workbench.search.problem import problem_of
 from workbench.search.space import Space
 from workbench.search.summary import collect
 from workbench.search.verdicts import Screening
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import OpNode
 from workbench.ugraph.value import exp
-from workbench.ugraph.value import sum as sum_of
 
 
 def test_the_same_program_gives_the_same_events() -> None:
@@ -132,11 +130,6 @@ def _counts(node: object) -> bool:
 def test_several_outputs_keep_their_order() -> None:
     for one in collect(search(TWO), Space()).structures:
         assert [tensor.shape for tensor in one.graph.outputs] == [(8, 16), (8, 32)]
-
-
-def test_a_program_of_sums_needs_no_library() -> None:
-    assert not has_products(problem_of(graph_of(lambda x: sum_of(exp(x)), X=(8, 16))))
-    assert has_products(problem_of(PRODUCT))
 
 
 def test_a_search_starts_from_operators_only() -> None:

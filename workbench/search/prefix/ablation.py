@@ -14,11 +14,12 @@ from pathlib import Path
 from workbench.display import Displayed
 from workbench.errors import FormatError, UsageError
 from workbench.search.prefix.one_plan import PrefixSearch
-from workbench.search.prefix.options import Options, Shared
+from workbench.search.prefix.options import Options, Setting
 from workbench.search.pruners.expression import AbstractExpression
 from workbench.search.pruners.names import DEFAULT, pruners_of
 from workbench.search.pruners.rule import Pruner
 from workbench.search.pruners.solvers import NoPruner
+from workbench.search.shared import Shared
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
 
@@ -196,9 +197,9 @@ def _cell(program: KernelGraph, base: Space, count: int, column: str, seconds: f
 
 
 def _searches(program: KernelGraph, space: Space, options: Options) -> Iterator[PrefixSearch]:
-    shared = Shared(program, space, 0, None, options)
-    for number, plan in enumerate(shared.plans):
-        yield PrefixSearch(shared, number, plan)
+    setting = Setting(Shared(program, space, 0), None, options)
+    for number, plan in enumerate(setting.shared.plans):
+        yield PrefixSearch(setting, number, plan)
 
 
 def _verified(searches: Sequence[PrefixSearch]) -> int:

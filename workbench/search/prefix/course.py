@@ -23,11 +23,12 @@ from workbench.interpret.field import FieldDomain, FieldPoint, evaluate_in_field
 from workbench.search.events import Event
 from workbench.search.prefix.moves import Move
 from workbench.search.prefix.one_plan import PrefixSearch
-from workbench.search.prefix.options import Options, Shared
+from workbench.search.prefix.options import Options, Setting
 from workbench.search.prefix.prefixes import Limits, Prefix
 from workbench.search.pruners.expression import AbstractExpression, ExpressionRule
 from workbench.search.pruners.rule import Pruner
 from workbench.search.schedules import first_instance
+from workbench.search.shared import Shared
 from workbench.search.space import Space
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -201,9 +202,11 @@ def _search(limits: Limits, pruning: str, *, unique: bool, seconds: float) -> _L
     }
     space = Space(palette=PALETTE, max_block_graphs=1, kernel_palette=(), max_block_ops=limits.block)
     options = Options(pruners=pruners[pruning], unique=unique, limits=limits, quiet=True, seconds=seconds)
-    shared = Shared(lecture_program(), space, 0, None, options)
+    setting = Setting(Shared(lecture_program(), space, 0), None, options)
     return next(
-        _LectureSearch(shared, number, plan) for number, plan in enumerate(shared.plans) if plan.loops != (None,)
+        _LectureSearch(setting, number, plan)
+        for number, plan in enumerate(setting.shared.plans)
+        if plan.loops != (None,)
     )
 
 

@@ -16,10 +16,11 @@ from workbench.search.events import Event
 from workbench.search.plans import Plan
 from workbench.search.prefix.maps import MapsOfPrefixes, MapsSearch, maps_of
 from workbench.search.prefix.one_plan import PrefixSearch
-from workbench.search.prefix.options import Options, Shared
+from workbench.search.prefix.options import Options, Setting
 from workbench.search.prefix.prefixes import parse_name
 from workbench.search.pruners.names import pruners_of
 from workbench.search.pruners.rule import Pruner
+from workbench.search.shared import Shared
 from workbench.search.space import Space
 from workbench.search.verdicts import Verifier
 from workbench.search.work import Known, Outcome, Unit
@@ -57,23 +58,24 @@ def prefix_work(
     chosen = Options(pruners=pruners_of(pruners), **options)  # type: ignore[arg-type]
     if not any(pruner.needs_expressions for pruner in chosen.pruners) and "unique" not in options:
         chosen = replace(chosen, unique=False)
-    return PrefixWork(Shared(program, space, seed, verifier, chosen))
+    return PrefixWork(Setting(Shared(program, space, seed), verifier, chosen))
 
 
 class PrefixWork:
     """The search as units of work, one plan each, or one choice of maps."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, setting: Setting) -> None:
         """Read the program. Raises: UsageError for a program with block graphs, or a start that is in no plan."""
-        self.shared = shared
+        shared = setting.shared
+        self.setting, self.shared = setting, shared
         enumerates = shared.space.mapping == "enumerate"
         self.maps = tuple(maps_of(shared.problem, shared.space)) if enumerates else ()
         self.plans = () if enumerates else shared.plans
         self._chosen = range(len(self.maps) or len(self.plans))
-        if shared.options.start:
-            number, _ = parse_name(shared.options.start)
+        if setting.options.start:
+            number, _ = parse_name(setting.options.start)
             if number not in self._chosen:
-                raise UsageError(f"prefix {shared.options.start!r}: there are {len(self._chosen)} plans")
+                raise UsageError(f"prefix {setting.options.start!r}: there are {len(self._chosen)} plans")
             self._chosen = range(number, number + 1)
 
     @property
@@ -84,9 +86,9 @@ class PrefixWork:
     def rounds(self) -> Generator[Sequence[Unit], Sequence[Outcome], None]:
         """Yield all plans at once."""
         if self.maps:
-            yield [MapsOfPrefixes(self.shared, number, self.maps[number]) for number in self._chosen]
+            yield [MapsOfPrefixes(self.setting, number, self.maps[number]) for number in self._chosen]
         else:
-            yield [PlanOfPrefixes(self.shared, number, self.plans[number]) for number in self._chosen]
+            yield [PlanOfPrefixes(self.setting, number, self.plans[number]) for number in self._chosen]
 
     def note(self, event: Event) -> None:
         """Nothing depends on what is found."""
@@ -94,15 +96,15 @@ class PrefixWork:
     def plan(self, number: int) -> PrefixSearch:
         """Return the search of one plan, to be looked at step by step."""
         if self.maps:
-            return MapsSearch(self.shared, number, self.maps[number])
-        return PrefixSearch(self.shared, number, self.plans[number])
+            return MapsSearch(self.setting, number, self.maps[number])
+        return PrefixSearch(self.setting, number, self.plans[number])
 
 
 @dataclass(frozen=True)
 class PlanOfPrefixes:
     """A unit: one plan."""
 
-    shared: Shared
+    setting: Setting
     number: int
     plan: Plan
     counts_on = True
@@ -115,4 +117,4 @@ class PlanOfPrefixes:
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         """Yield what the plan has."""
-        return (yield from PrefixSearch(self.shared, self.number, self.plan).events(known))
+        return (yield from PrefixSearch(self.setting, self.number, self.plan).events(known))

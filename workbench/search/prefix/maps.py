@@ -20,7 +20,7 @@ from workbench.search.events import Event
 from workbench.search.instantiate import Counts, Instantiation
 from workbench.search.plans import Plan
 from workbench.search.prefix.one_plan import PrefixSearch
-from workbench.search.prefix.options import Shared
+from workbench.search.prefix.options import Setting
 from workbench.search.problem import Problem, Start
 from workbench.search.schedules import grid_axes
 from workbench.search.space import Space
@@ -118,10 +118,10 @@ def _renamed(start: Start, names: dict[str, str]) -> Start:
 class MapsSearch(PrefixSearch):
     """The prefixes of one choice of maps. Attributes: maps, reading."""
 
-    def __init__(self, shared: Shared, number: int, maps: Maps) -> None:
+    def __init__(self, setting: Setting, number: int, maps: Maps) -> None:
         """Read the maps."""
-        self.maps, self.reading = maps, read(shared.problem, maps)
-        super().__init__(shared, number, self.reading.plan, self.reading.problem)
+        self.maps, self.reading = maps, read(setting.shared.problem, maps)
+        super().__init__(setting, number, self.reading.plan, self.reading.problem)
         self.title = maps.describe()
 
     def instance(self, sketch: Sketch) -> KernelGraph:
@@ -139,8 +139,8 @@ class MapsSearch(PrefixSearch):
         return Instantiation(sketch, self.problem.extents, [Counts(tuple(grid), self.maps.forloop_range)]).build()
 
     def _verdict(self, sketch: Sketch, graph: KernelGraph) -> VerdictLike:
-        if self.shared.verifier is not None:
-            return self.shared.verifier(self.shared.program, graph)
+        if self.setting.verifier is not None:
+            return self.setting.verifier(self.shared.program, graph)
         return self.shared.screen.screen_graph(graph)
 
 
@@ -148,7 +148,7 @@ class MapsSearch(PrefixSearch):
 class MapsOfPrefixes:
     """A unit: one choice of maps."""
 
-    shared: Shared
+    setting: Setting
     number: int
     maps: Maps
     counts_on = True
@@ -161,4 +161,4 @@ class MapsOfPrefixes:
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         """Yield what the maps have."""
-        return (yield from MapsSearch(self.shared, self.number, self.maps).events(known))
+        return (yield from MapsSearch(self.setting, self.number, self.maps).events(known))

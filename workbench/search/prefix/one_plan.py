@@ -24,7 +24,7 @@ from workbench.search.plans import Plan, axis_parts, folds_of
 from workbench.search.prefix.extents import part_extents
 from workbench.search.prefix.frame import Application, Frame, Sketching
 from workbench.search.prefix.moves import Batch, Move, Moves
-from workbench.search.prefix.options import Shared
+from workbench.search.prefix.options import Setting
 from workbench.search.prefix.prefixes import Growth, Order, Prefix, extended_name, parse_name
 from workbench.search.prefix.saying import Saying
 from workbench.search.prefix.tensors import Tensor, Tensors
@@ -59,12 +59,13 @@ class Counts:
 class PrefixSearch:
     """The prefixes of one plan. Attributes: plan; tensors; rules: the pruners, bound; counts; found: structures by key."""
 
-    def __init__(self, shared: Shared, number: int, plan: Plan, problem: Problem | None = None) -> None:
-        """Bind the pruners. problem: the program, if its axes are named otherwise than in `shared`."""
-        self.shared, self.number, self.plan = shared, number, plan
-        self.options, self.problem = shared.options, problem or shared.problem
+    def __init__(self, setting: Setting, number: int, plan: Plan, problem: Problem | None = None) -> None:
+        """Bind the pruners. problem: the program, if its axes are named otherwise than in `setting`."""
+        shared = setting.shared
+        self.setting, self.shared, self.number, self.plan = setting, shared, number, plan
+        self.options, self.problem = setting.options, problem or shared.problem
         self.title = plan.describe()
-        limits = shared.limits(plan)
+        limits = setting.limits(plan)
         expressions = Expressions(
             self.problem,
             shared.palette,
@@ -386,8 +387,8 @@ class PrefixSearch:
         return first_instance(sketch)
 
     def _verdict(self, sketch: Sketch, graph: KernelGraph) -> VerdictLike:
-        if self.shared.verifier is not None:
-            return self.shared.verifier(self.shared.program, graph)
+        if self.setting.verifier is not None:
+            return self.setting.verifier(self.shared.program, graph)
         return self.shared.screen.screen(sketch)
 
     def _left_out(self, rule: str, sketch: Sketch, evidence: str) -> Pruned:

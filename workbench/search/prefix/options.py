@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
-from workbench.search.engine import has_products
-from workbench.search.palette import Palette, palette_of
-from workbench.search.pieces import Pieces, taken_apart
-from workbench.search.plans import Plan, plans_of
+from workbench.search.plans import Plan
 from workbench.search.prefix.prefixes import Limits
-from workbench.search.problem import Problem, problem_of
 from workbench.search.pruners.rule import Pruner
-from workbench.search.screen import Screen
-from workbench.search.space import Space
+from workbench.search.shared import Shared
 from workbench.search.verdicts import Verifier
-from workbench.ugraph.kernel_graph import KernelGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,50 +32,19 @@ class Options:
     seconds: float | None = None
 
 
-@dataclass
-class Shared:
-    """What all plans of a search read; in another process it is made again, once."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all plans of a search read: the program in its space, who verifies, and the options."""
 
-    program: KernelGraph
-    space: Space
-    seed: int
+    shared: Shared
     verifier: Verifier | None
     options: Options
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle what it is made of."""
-        return Shared, (self.program, self.space, self.seed, self.verifier, self.options)
-
-    @cached_property
-    def pieces(self) -> Pieces:
-        """The program, taken apart where it concatenates or splits."""
-        return taken_apart(self.program)
-
-    @cached_property
-    def problem(self) -> Problem:
-        """The program as expressions."""
-        return problem_of(self.pieces.core)
-
-    @cached_property
-    def plans(self) -> tuple[Plan, ...]:
-        """What is chosen first."""
-        return tuple(plans_of(self.problem, self.space))
-
-    @cached_property
-    def palette(self) -> Palette:
-        """The operators."""
-        return palette_of(self.problem, self.space)
-
-    @cached_property
-    def screen(self) -> Screen:
-        """The first test of structures."""
-        return Screen(self.problem, seed=self.seed)
 
     def limits(self, plan: Plan) -> Limits:
         """Return the limits in one plan."""
         if self.options.limits is not None:
             return self.options.limits
-        kernels = 0
-        if self.space.kernel_palette and self.space.mapping == "axes" and has_products(self.problem):
-            kernels = max(0, self.space.max_kernel_ops - len(plan.loops))
-        return Limits(block=self.space.max_block_ops, kernels=kernels)
+        kernels, space = 0, self.shared.space
+        if space.kernel_palette and space.mapping == "axes" and self.shared.has_products:
+            kernels = max(0, space.max_kernel_ops - len(plan.loops))
+        return Limits(block=space.max_block_ops, kernels=kernels)
