@@ -15,10 +15,10 @@ from workbench.core.dtypes import DType
 from workbench.core.tensors import DeviceTensor
 from workbench.cost.breakdown import Cost, KernelCost
 from workbench.cost.counts import as_numbers, count, dims_of
-from workbench.cost.form import BlockForm, block_form
+from workbench.cost.form import NO_ACCESSES, Accesses, BlockForm, block_form
 from workbench.cost.hardware import Hardware
 from workbench.cost.launch import LaunchChoice, own_choice
-from workbench.cost.library import is_view, library_counts, library_times
+from workbench.cost.library import library_counts, library_times
 from workbench.cost.presets import Preset
 from workbench.cost.presets import preset as named_preset
 from workbench.cost.time_model import PARTS, kernel_times, occupancy, usable_multiprocessors
@@ -62,32 +62,48 @@ def estimate(
     choices: Sequence[LaunchChoice] | None = None,
     preset: Preset | None = None,
     cold: bool = True,
+    accesses: Sequence[Accesses] | None = None,
 ) -> Cost:
     """Return the cost of a program, kernels one after the other.
 
     choices: one per graph-defined operator, each graph's own where not given; cold: inputs are not in the L2 cache.
-    Raises: MissingRuleError for an operator without a cost, UsageError for another number of choices.
+    accesses: per graph-defined operator, the tiles whose layouts make warps wait (`optimize.tile_accesses`); none unless
+    given. Raises: MissingRuleError for an operator without a cost, UsageError for another number of choices.
     """
-    return price(features(graph, hardware, choices), hardware, preset, cold=cold)
+    return price(features(graph, hardware, choices, accesses), hardware, preset, cold=cold)
 
 
-def features(graph: KernelGraph, hardware: Hardware, choices: Sequence[LaunchChoice] | None = None) -> Features:
+def features(
+    graph: KernelGraph,
+    hardware: Hardware,
+    choices: Sequence[LaunchChoice] | None = None,
+    accesses: Sequence[Accesses] | None = None,
+) -> Features:
     """Return the counts of every kernel of a program. Raises: as `estimate`."""
-    if choices is not None and len(choices) != len(graph.graph_defined):
-        raise UsageError(
-            f"{len(choices)} launch choices for {len(graph.graph_defined)} graph-defined operators; give one each"
-        )
-    return _Counter(graph, hardware, choices).run()
+    for what, given in (("launch choices", choices), ("mappings of accesses", accesses)):
+        if given is not None and len(given) != len(graph.graph_defined):
+            raise UsageError(
+                f"{len(given)} {what} for {len(graph.graph_defined)} graph-defined operators; give one each"
+            )
+    return _Counter(graph, hardware, choices, accesses).run()
 
 
 class _Counter:
     """Counts the kernels of a program, as an emitter shares them among operators."""
 
-    def __init__(self, graph: KernelGraph, hardware: Hardware, choices: Sequence[LaunchChoice] | None) -> None:
+    def __init__(
+        self,
+        graph: KernelGraph,
+        hardware: Hardware,
+        choices: Sequence[LaunchChoice] | None,
+        accesses: Sequence[Accesses] | None = None,
+    ) -> None:
         self.graph, self.hardware = graph, hardware
         launches = graph.graph_defined
         self.blocks = dict(zip(launches, (node.block for node in expanded(graph).graph_defined), strict=True))
         self.choices = dict(zip(launches, choices, strict=True)) if choices is not None else {}
+        self.accesses = dict(zip(launches, accesses, strict=True)) if accesses is not None else {}
+        self.grouping = Grouping(graph)
         self.made: set[str] = set()
         self.counted: set[GraphDefinedNode] = set()
         self.found: list[tuple[str, Number]] = []
@@ -95,12 +111,9 @@ class _Counter:
     def run(self) -> Features:
         """Return the counts of every kernel."""
         graph = self.graph
-        if len(graph.graph_defined) == len(graph.nodes):
-            for node in graph.graph_defined:
-                self.launch(node)
-            return Features(tuple(self.found))
-        grouping = Grouping(graph)
-        for unit in grouping.run():
+        grouping = self.grouping
+        is_fused = len(graph.graph_defined) == len(graph.nodes)
+        for unit in () if is_fused else grouping.run():
             first = unit.nodes[0]
             inputs, results = grouping.inputs(unit), grouping.results(unit)
             match unit.kind:
@@ -120,20 +133,27 @@ class _Counter:
         for node in graph.graph_defined:  # one that no output needs has its schedules all the same
             if node not in self.counted:
                 self.launch(node)
+        self.copies()
         return Features(tuple(self.found))
 
+    def copies(self) -> None:
+        """Count the copies of inputs that are outputs, and of outputs that are asked for again: each has its own memory."""
+        tensors, inputs = self.graph.tensors, {tensor.name for tensor in self.graph.inputs}
+        seen = set[str]()
+        for name in self.graph.output_names:
+            if name in inputs or name in seen:
+                copy = replace(tensors[name], name=f"{name}_copy")
+                node = OpNode("broadcast", (name,), (copy,), (("shape", copy.shape),))
+                operands = [(tensors[name], name not in inputs)]
+                self.found.append(("copy", library_counts([node], operands, [(copy, True)], tensors, self.hardware)))
+            seen.add(name)
+
     def flat(self, unit: Unit, inputs: Sequence[str], results: Sequence[str]) -> None:
-        """Count a kernel that is not made of tiles; views of what lies dense are none."""
+        """Count a kernel that is not made of tiles."""
         tensors, nodes = self.graph.tensors, unit.operators
-        if all(is_view(node, [tensors[name] for name in node.operands]) for node in nodes):
-            for node in nodes:
-                for name in node.operands:
-                    if name in self.made:
-                        self.made.update(tensor.name for tensor in node.results)
-            return
         counts = library_counts(nodes, self.operands(inputs), self.results(results), tensors, self.hardware)
         self.found.append(("_".join([*(node.op for node in nodes[:3])]), counts))
-        self.made.update(results)
+        self.made.update(map(self.grouping.home, results))
 
     def by_rule(self, launch: GraphDefinedNode, unit: Unit) -> None:
         """Count a kernel of tiles that is made by rule for predefined operators."""
@@ -159,18 +179,19 @@ class _Counter:
     ) -> None:
         """Count a kernel; is_free: with fewer stages where they do not fit."""
         operands, results = self.operands(node.operands), self.results([tensor.name for tensor in node.results])
-        counts = _block_counts(block, node, operands, results, choice, self.hardware)
+        accesses = self.accesses.get(node, NO_ACCESSES)
+        counts = _block_counts(block, node, operands, results, choice, self.hardware, accesses)
         while is_free and counts["shared_at_least"] > self.hardware.shared_bytes_per_block and choice.stages > 2:
             choice = replace(choice, stages=choice.stages - 1)
-            counts = _block_counts(block, node, operands, results, choice, self.hardware)
+            counts = _block_counts(block, node, operands, results, choice, self.hardware, accesses)
         self.found.append((name, counts))
-        self.made.update(tensor.name for tensor in node.results)
+        self.made.update(self.grouping.home(tensor.name) for tensor in node.results)
 
     def operands(self, names: Sequence[str]) -> list[tuple[DeviceTensor, bool]]:
-        return [(self.graph.tensors[name], name in self.made) for name in names]
+        return [(self.graph.tensors[name], self.grouping.home(name) in self.made) for name in names]
 
     def results(self, names: Sequence[str]) -> list[tuple[DeviceTensor, bool]]:
-        return [(self.graph.tensors[name], name in self.graph.output_names) for name in names]
+        return [(self.graph.tensors[name], self.grouping.home(name) in self.graph.output_names) for name in names]
 
 
 BY_RULE = "by_rule"
@@ -202,8 +223,9 @@ def _block_counts(
     results: Sequence[tuple[DeviceTensor, bool]],
     choice: LaunchChoice,
     hardware: Hardware,
+    accesses: Accesses,
 ) -> Number:
-    form, values = concrete_form(block, _name(node), operands, results)
+    form, values = concrete_form(block, _name(node), operands, results, accesses)
     launch = {
         "loop": float(block.forloop_range),
         "cluster": float(choice.cluster),
@@ -218,6 +240,7 @@ def concrete_form(
     name: str,
     operands: Sequence[tuple[DeviceTensor, bool]],
     results: Sequence[tuple[DeviceTensor, bool]],
+    accesses: Accesses = NO_ACCESSES,
 ) -> tuple[BlockForm, dict[str, float]]:
     """Return the form of a block graph as it is, and the numbers its names stand for."""
     values: dict[str, float] = {f"grid.{axis}": float(c) for axis, c in zip(GRID_AXES, block.grid_dims, strict=True)}
@@ -232,6 +255,7 @@ def concrete_form(
         operands=[(tensor, dims_of(f"@{tensor.name}", tensor.shape), made) for tensor, made in operands],
         results=[(tensor, dims_of(f"@{tensor.name}", tensor.shape), last) for tensor, last in results],
         counts=tuple(f"grid.{axis}" for axis in GRID_AXES),
+        accesses=accesses,
         cuts_of=lambda it: tuple(
             f"grid.{axis}" for axis, dim in zip(GRID_AXES, it.imap, strict=True) if dim is not None
         ),

@@ -1,6 +1,6 @@
 """What kernels of predefined operators cost that are not made of tiles: library products, operators element by element.
 
-Invariant: an operator whose primitives have no rule is an error, never free; a view of a tensor that lies dense is no kernel.
+Invariant: an operator whose primitives have no rule is an error, never free.
 """
 
 from __future__ import annotations
@@ -20,11 +20,6 @@ from workbench.ugraph.nodes import OpNode
 
 LIBRARY_TILE, LEAST_DEPTH = 64, 512
 """Rows and columns of a result, and depth, that one block of a library's product has at least, about."""
-
-
-def is_view(node: OpNode, operands: Sequence[DeviceTensor]) -> bool:
-    """Return True when an operator only renames what lies dense: no kernel runs."""
-    return node.op == "constant" or (node.op == "reshape" and operands[0].is_row_major)
 
 
 def library_counts(

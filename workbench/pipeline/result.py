@@ -165,7 +165,7 @@ class Result(Displayed):
 
 
 def _line(candidate: Candidate) -> str:
-    kernels = len(candidate.graph.nodes)
+    kernels = len(candidate.cost.kernels)
     time = f"{candidate.time_us:.2f} us"
     if candidate.measured is not None:
         time += f" measured, {candidate.cost_us:.2f} us modelled"
@@ -198,7 +198,7 @@ def _row(number: int, candidate: Candidate) -> dict[str, object]:
         "measured_us": measured.cold_us if measured else None,
         "warm_us": measured.warm_us if measured else None,
         "cost_us": candidate.cost_us,
-        "kernels": len(candidate.graph.nodes),
+        "kernels": len(candidate.cost.kernels),
         "operators": sum(len(node.block.nodes) for node in candidate.graph.graph_defined),
         "grid": "; ".join("x".join(map(str, node.block.grid_dims)) for node in candidate.graph.graph_defined),
         "loop": "; ".join(str(node.block.forloop_range) for node in candidate.graph.graph_defined),

@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 
 from workbench.codegen.cuda.content_cache import content_hash, user_cache_folder
-from workbench.errors import FormatError
+from workbench.errors import FormatError, UsageError
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.serialize import dumps
 
@@ -61,7 +61,9 @@ class RunFolder:
     """The folder of one run."""
 
     def __init__(self, path: Path, request: Request) -> None:
-        """Name the folder; it is made at the first write."""
+        """Name the folder; it is made at the first write. Raises: UsageError where something else has the name."""
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path}: is no folder; name one for the run")
         self.path, self.request = path, request
 
     @classmethod
@@ -75,7 +77,10 @@ class RunFolder:
         return self.path / (SEARCH if part == 0 else SEARCH.replace(".", f"-{part}.", 1))
 
     def chosen_space(self, part: int) -> int | None:
-        """Return the operators of the space that an earlier call chose for a part, None if none did."""
+        """Return the operators of the space that an earlier call chose for a part, None if none did.
+
+        Raises: FormatError for a damaged file, OSError.
+        """
         return self._spaces().get(str(part))
 
     def choose_space(self, part: int, max_block_ops: int) -> None:
@@ -85,7 +90,17 @@ class RunFolder:
 
     def _spaces(self) -> dict[str, int]:
         file = self.path / SPACES
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if not file.is_file():
+            return {}
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise FormatError(
+                f"{file}: is no JSON ({error}); delete it and the records of searches beside it"
+            ) from error
+        if not isinstance(found, dict) or not all(type(count) is int for count in found.values()):
+            raise FormatError(f"{file}: is no table of chosen spaces; delete it and the records of searches beside it")
+        return found
 
     def forget_searches(self) -> None:
         """Remove the records of searches, and no other file."""

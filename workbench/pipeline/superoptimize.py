@@ -17,14 +17,14 @@ from workbench.cost.hardware import hardware
 from workbench.cost.lower_bound import lower_bound
 from workbench.cost.presets import preset as cost_preset
 from workbench.device.architecture import architecture
-from workbench.errors import LaunchError, UsageError
+from workbench.errors import FormatError, LaunchError, UsageError
 from workbench.pipeline.candidate import Candidate, Measured, Refusal
 from workbench.pipeline.kernel_schedules import choice_from_json
 from workbench.pipeline.memory import ModelFit, keep_measured, model_fit, recall
 from workbench.pipeline.passes import check_passes, choices_from_json, note_from_json
 from workbench.pipeline.progress import Progress, ProgressLine, Stage, default_progress, silent
 from workbench.pipeline.result import Result
-from workbench.pipeline.run_folder import Request, RunFolder
+from workbench.pipeline.run_folder import RESULT, Request, RunFolder
 from workbench.pipeline.stable import schedule_stable, without_maxima
 from workbench.pipeline.structures import PartFound, find_in_default_space, find_structures, subjects_of
 from workbench.pipeline.trial import device_is_here, measure_candidates
@@ -45,6 +45,7 @@ from workbench.ugraph.json_reader import read_graph
 from workbench.ugraph.json_value import JsonValue
 from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 from workbench.ugraph.lax import LaxPart, join_parts
+from workbench.units import format_bytes
 from workbench.verify.verdict import Verdict, verdict_from_json
 
 KEEP, KEEP_MEASURED = 8, 24
@@ -125,14 +126,15 @@ def superoptimize(
     result.json, search.jsonl and best.ugraph.json (by default one in the user's cache). fresh: ignore what an earlier run
     left there; another request's answer in the folder is replaced. progress: called with a `Stage`; by default a line in
     a terminal or notebook.
-    Raises: UsageError for a program with block graphs, a budget below 0, a folder with another program's unfinished
-    search; FormatError for a folder whose result.json is something else; UnknownNameError for a device or a pass;
+    Raises: UsageError for a program with block graphs or one that the device's memory does not hold, a budget below 0, a
+    folder with another program's unfinished search; FormatError for a folder whose files are damaged or something else's;
+    UnknownNameError for a device or a pass;
     LaunchError for measure=True without the device. Ctrl-C returns what is there (`interrupted`), or is raised where
     nothing is.
     """
     expect_kernel_graph(program, "superoptimized")
-    if budget is not None and not budget > 0:
-        raise UsageError(f"budget {budget}: give seconds above 0")
+    if budget is not None and not (isinstance(budget, int | float) and budget > 0):
+        raise UsageError(f"budget {budget!r}: give seconds above 0")
     chosen = options or Options()
     if space is not None:
         chosen = replace(chosen, space=space)
@@ -163,6 +165,12 @@ class _Run:
         self.program, self.options, self.budget = program, options, budget
         self.target = Target(device, hardware(device), cost_preset(options.preset or _preset(device)))
         self.progress = progress
+        self.lower_bound = lower_bound(program, self.target.hardware)
+        if self.lower_bound.bytes > (held := self.target.hardware.memory_bytes):
+            raise UsageError(
+                f"inputs and outputs of {program.name or 'the program'} take {format_bytes(self.lower_bound.bytes)}, the "
+                f"memory of {device} holds {format_bytes(held)}; give smaller sizes"
+            )
         if measure and not device_is_here(device):
             raise LaunchError(f"there is no {device} here to measure on; leave measure away, or give measure=False")
         self.measures = device_is_here(device) if measure is None else measure
@@ -184,7 +192,12 @@ class _Run:
             self.folder.forget_answer()
         earlier = None if self.fresh else self.folder.answer()
         if earlier is not None:
-            return self._restored(earlier)
+            try:
+                return self._restored(earlier)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise FormatError(
+                    f"{self.folder.path / RESULT}: is damaged ({type(error).__name__}: {error}); delete it, or ask anew"
+                ) from error
         if self.measures and not self.fresh:
             kept = recall(self.program, self.target, request=self.folder.request.key)
             if kept:
@@ -264,7 +277,12 @@ class _Run:
         return scheduled
 
     def _joined(self, found: list[PartFound]) -> list[Proposal]:
-        """Return the parts' best graphs joined, then joined with one part's next best in place of its best."""
+        """Return the parts' best graphs joined, then joined with one part's next best in place of its best.
+
+        Without parts (a program that returns its inputs) there is nothing to join.
+        """
+        if not found:
+            return []
         parts = [one.part for one in found]
         offers: list[list[Scheduled]] = []
         for one in found:
@@ -302,7 +320,7 @@ class _Run:
             device=self.target.device,
             candidates=tuple(ranked),
             refused=tuple(self.refused),
-            lower_bound=lower_bound(self.program, self.target.hardware),
+            lower_bound=self.lower_bound,
             space=found[0].space if found else self.options.space or Space(),
             states=sum(one.finished.states for one in found if one.finished is not None),
             structures=sum(len(one.structures) for one in found),
@@ -328,7 +346,7 @@ class _Run:
             device=self.target.device,
             candidates=tuple(self._candidate(one) for one in listed),
             refused=tuple(Refusal(**one) for one in cast(list[dict[str, object]], values["refused"])),  # type: ignore[arg-type]
-            lower_bound=lower_bound(self.program, self.target.hardware),
+            lower_bound=self.lower_bound,
             space=Space(**space),
             states=cast(int, values["states"]),
             structures=cast(int, values["structures"]),

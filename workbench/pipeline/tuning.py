@@ -137,10 +137,13 @@ def accept(
 ) -> Iterator[Candidate | Refusal]:
     """Yield, in the order given, candidates that are certified and can be written, and refusals, until `keep` are accepted.
 
+    A graph that comes again with the same launch choices, as a program does whose parts stay as they are, counts once.
+
     without: passes of the optimizer that are left out.
     """
     accepted = 0
     arch = architecture(target.device)
+    seen = set[tuple[str, tuple[LaunchChoice, ...]]]()
     for proposal in proposals:
         if accepted == keep:
             return
@@ -149,6 +152,9 @@ def accept(
         except NotApplicableError as fault:
             yield Refusal(stage="schedule", what=f"a schedule of {proposal.cost_us:.2f} us", reason=str(fault))
             continue
+        if (one.graph.hash, one.choices) in seen:
+            continue
+        seen.add((one.graph.hash, one.choices))
         verdict = certificates.verdict(one.graph)
         if verdict.kind != "equal":
             yield _refusal("verify", one.graph, f"{verdict.kind}: {verdict.reason}")
@@ -268,10 +274,10 @@ def confirmed(program: KernelGraph, candidate: Candidate, *, error: float, seed:
 
 
 def _refusal(stage: str, graph: KernelGraph, reason: str) -> Refusal:
-    kernels = ", ".join(node.results[0].name for node in graph.nodes)
+    names = ", ".join(node.results[0].name for node in graph.nodes)
     return Refusal(
         stage=stage,
-        what=f"µGraph {graph.hash[:12]} ({len(graph.nodes)} kernels: {kernels})",
+        what=f"µGraph {graph.hash[:12]} ({len(graph.nodes)} nodes: {names})",
         reason=" ".join(reason.split()),
         structure_hash=graph.structure_hash,
     )

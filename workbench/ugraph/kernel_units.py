@@ -1,8 +1,9 @@
 """Which predefined operators of a kernel graph share a kernel: chains of elementwise operators, rows that are reduced.
 
 A flat unit computes each element of its results from elements of its inputs, wherever they lie (elementwise operators and
-movement). A rows unit folds one axis and works on the rows. Invariant: units never wait for each other in a circle, and a
-constant belongs to every unit that reads it.
+movement). A rows unit folds one axis and works on the rows. A reshape of what lies dense is no kernel where its result can
+have the same memory. Invariant: units never wait for each other in a circle, and a constant belongs to every unit that
+reads it.
 """
 
 from __future__ import annotations
@@ -100,14 +101,49 @@ class Grouping:
         }
         self.made_by: dict[str, Unit] = {}
         self.units: list[Unit] = []
+        self.homes: dict[str, str] = {}
 
     def run(self) -> list[Unit]:
-        """Return the units that the outputs need, each after those it needs."""
+        """Return the units that the outputs need, each after those it needs; `home` tells of what then shares memory."""
         for node in live_nodes(self.graph):
             is_constant = isinstance(node, OpNode) and node.spec.kind is OpKind.CONSTANT
             if not is_constant or self.is_stored(node.results[0].name):
                 self.place(node)
-        return self.in_order()
+        return [unit for unit in self.in_order() if not self.settle_view(unit)]
+
+    def home(self, name: str) -> str:
+        """Return the tensor whose memory a tensor has: itself, unless one of them is the other, reshaped."""
+        return self.homes.get(name, name)
+
+    def settle_view(self, unit: Unit) -> bool:
+        """Give the results of a unit the home of its operand where they only are that in other shapes; return whether.
+
+        A library's product takes a tensor by its own shape, and outputs have memory of their own: there it is a copy.
+        """
+        if any(node.op != "reshape" for node in unit.operators) or unit.kind is not UnitKind.FLAT:
+            return False
+        tensors, inputs = self.graph.tensors, {tensor.name for tensor in self.graph.inputs}
+        outputs = {*self.graph.output_names} - inputs  # an input that is an output is copied
+        sources, results = self.inputs(unit), self.results(unit)
+        made = [tensor for node in unit.operators for tensor in node.results]
+        if len(sources) != 1 or not all(tensor.is_row_major for tensor in (tensors[sources[0]], *made)):
+            return False
+        home = self.home(sources[0])
+        alike = [home, *(name for name in self.homes if self.home(name) == home)]
+        moved = [name for name in (*alike, *results) if name in outputs]
+        if len(moved) > 1 or (moved and home in inputs):
+            return False
+        renamed = [*results, *alike] if moved and home not in outputs else results
+        if any(self.is_of_a_product(name) for name in renamed):
+            return False
+        self.homes |= dict.fromkeys([*alike, *results], moved[0] if moved else home)
+        return True
+
+    def is_of_a_product(self, name: str) -> bool:
+        """Return True for a tensor that a product reads or makes."""
+        maker = self.made_by.get(name)
+        nodes = [*self.graph.consumers(name), *(maker.nodes if maker is not None else ())]
+        return any(isinstance(node, OpNode) and node.spec.kind is OpKind.CONTRACTION for node in nodes)
 
     def is_stored(self, name: str) -> bool:
         """Return True when a constant must lie in device memory."""

@@ -33,6 +33,8 @@ class LaxPart:
 def split_lax(program: KernelGraph, *, max_operators: int | None = None) -> tuple[LaxPart, ...]:
     """Return the parts of a program, in an order in which they can run; a program that is LAX and in one piece is its one part.
 
+    That one is the program itself: inputs that nothing reads and the order of outputs are its own.
+
     Cut: before a second exponential on a path; around an operator without meaning in a finite field; and, where
     `max_operators` is given, before a part has more operators of the kernel level than that. Parts without a tensor in
     common are parts of their own.
@@ -51,6 +53,8 @@ def split_lax(program: KernelGraph, *, max_operators: int | None = None) -> tupl
             reason = next((stage.reason for node, stage in members if node in component and stage.reason), "")
             is_lax = all(stage.is_lax for node, stage in members if node in component)
             parts.append(LaxPart(_part(program, component), is_lax, reason))
+    if len(parts) == 1 and parts[0].is_lax:
+        return (replace(parts[0], graph=program),)
     return tuple(parts)
 
 

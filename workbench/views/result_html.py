@@ -175,7 +175,7 @@ def _cells(number: int, one: Candidate, *, measured: bool) -> list[str]:
     cells = [
         str(number),
         f"{one.cost_us:.2f}",
-        str(len(one.graph.nodes)),
+        str(len(one.cost.kernels)),
         "; ".join("×".join(map(str, block.grid_dims)) for block in blocks),
         "; ".join(str(block.forloop_range) for block in blocks),
         "; ".join(str(choice.cluster) for choice in one.choices),

@@ -129,6 +129,19 @@ def test_features_price_as_the_estimate() -> None:
 def test_views_cost_nothing_and_copies_something() -> None:
     kernel = KernelBuilder()
     x = kernel.input("X", (64, 64))
-    kernel.output(kernel.apply("reshape", x, shape=(4096,)), kernel.apply("transpose", x))
-    assert [cost.name for cost in estimate(kernel.build(), hardware=H200).kernels] == ["transpose"]
-    assert estimate(kernel.build(), hardware=H200).total_us > H200.node_us
+    rows = kernel.apply("softmax", kernel.apply("reshape", x, shape=(16, 256)))
+    kernel.output(kernel.apply("reshape", rows, shape=(4096,)), kernel.apply("transpose", x))
+    assert [cost.name for cost in estimate(kernel.build(), hardware=H200).kernels] == ["softmax", "transpose"]
+    assert estimate(kernel.build(), hardware=H200).total_us > 2 * H200.node_us
+
+
+def test_an_output_that_is_an_input_or_is_asked_for_twice_is_copied() -> None:
+    kernel = KernelBuilder()
+    x = kernel.input("X", (64, 64))
+    kernel.output(x)
+    cost = estimate(kernel.build(), hardware=H200)
+    assert [one.name for one in cost.kernels] == ["copy"]
+    assert cost.kernels[0].facts["stored_bytes"] == cost.kernels[0].facts["unique_bytes"] == 64 * 64 * 2
+    y = kernel.apply("exp", x)
+    kernel.output(y, y)
+    assert [one.name for one in estimate(kernel.build(), hardware=H200).kernels] == ["exp", "copy", "copy"]

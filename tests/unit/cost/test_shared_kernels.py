@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
 
 import workbench as wb
 from tests.unit.cost.example_graphs import split_attention
+from workbench.codegen.cuda.host_program import run_program_on_host
 from workbench.codegen.cuda.kernel_level import emit_program
 from workbench.codegen.cuda.schedule import Schedule
 from workbench.cost.estimate import Features, estimate, features, price
@@ -22,6 +27,30 @@ H200, FITTED = hardware("h200"), preset("calibrated")
 def test_a_program_as_written_has_as_many_kernels_as_the_emitter_writes(name: str) -> None:
     program = wb.programs.get(name)
     assert len(features(program, H200).kernels) == len(emit_program(program).steps)
+
+
+@pytest.mark.parametrize(
+    ("program", "kernels"),
+    [
+        (lambda x: wb.reshape(wb.softmax(wb.reshape(wb.softmax(x), (4, 8, 32)), axis=1), (2, 512)), 2),
+        (lambda x: wb.softmax(wb.reshape(x, (4, 8, 32)), axis=1), 1),
+        (lambda x: (x, wb.softmax(wb.reshape(x, (4, 8, 32)), axis=1)), 2),  # x is copied
+        (lambda x: wb.reshape(x, (4, 256)), 1),  # an output has memory of its own
+        (lambda x: (s := wb.softmax(x), wb.reshape(s, (4, 256))), 2),  # two of them too
+        (lambda x: wb.reshape(x @ x, (4, 256)), 2),  # the library takes a tensor by its own shape
+        (lambda x: (wb.exp(x), 3.0), 2),  # a constant that is returned is written
+    ],
+)
+def test_a_reshape_is_no_kernel_where_its_result_can_have_the_same_memory(
+    program: Callable[[Any], Any], kernels: int
+) -> None:
+    graph = wb.trace(program, x=(32, 32))
+    emitted = emit_program(graph)
+    assert len(features(graph, H200).kernels) == len(emitted.steps) == kernels
+    array = np.random.default_rng(0).uniform(-0.5, 0.5, (32, 32)).astype(np.float16).astype(np.float64)
+    for ours, theirs in zip(run_program_on_host(emitted, [array]), wb.evaluate(graph, [array]), strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=1e-4)
 
 
 def test_a_chain_of_elementwise_operators_is_one_kernel_that_moves_its_ends_only() -> None:

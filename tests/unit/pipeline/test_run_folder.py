@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.errors import FormatError
+from workbench.errors import FormatError, UsageError
 from workbench.pipeline.progress import Stage
 from workbench.pipeline.superoptimize import superoptimize
 
@@ -27,6 +27,32 @@ def test_a_result_of_something_else_is_told_and_nothing_in_its_folder_is_touched
     with pytest.raises(FormatError, match="choose another folder"):
         superoptimize(FIRST, measure=False, out=tmp_path, fresh=fresh)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("xx", "is no JSON"), ('{"0": "x"}', "no table of chosen spaces"), ("[]", "no table of chosen spaces")],
+)
+def test_damaged_notes_of_a_search_are_told(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "spaces.json").write_text(text)
+    with pytest.raises(FormatError, match=told):
+        superoptimize(FIRST, measure=False, out=tmp_path)
+
+
+def test_a_damaged_answer_is_told_and_a_fresh_run_replaces_it(tmp_path: Path) -> None:
+    superoptimize(FIRST, measure=False, out=tmp_path)
+    file = tmp_path / "result.json"
+    for damage in ({"candidates": None}, {"candidates": [{"graph": {}}]}, {"space": {"depth": 1}}, {"refused": [{}]}):
+        file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+        with pytest.raises(FormatError, match=r"result\.json: is damaged"):
+            superoptimize(FIRST, measure=False, out=tmp_path)
+    assert superoptimize(FIRST, measure=False, out=tmp_path, fresh=True).candidates
+
+
+def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(UsageError, match="is no folder"):
+        superoptimize(FIRST, measure=False, out=tmp_path / "run")
 
 
 def test_a_fresh_run_removes_records_of_searches_only(tmp_path: Path) -> None:

@@ -150,6 +150,32 @@ def test_a_program_of_many_operators_is_searched_part_by_part(tmp_path: Path) ->
     assert computes_the_same(program, result.best.graph)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda X, W, U: wb.exp(X @ W),  # U is not read
+        lambda X, W, U: (lambda y: (wb.exp(y), y, y, U))(X @ W),  # neither in order, nor once, nor all computed
+    ],
+)
+def test_a_program_keeps_its_inputs_and_outputs_and_is_fused_all_the_same(
+    program: Callable[..., Any], tmp_path: Path
+) -> None:
+    graph = wb.trace(program, X=(8, 16), W=(16, 8), U=(3, 5))
+    result = superoptimize(graph, measure=False, out=tmp_path, options=Options(space=Space(max_block_ops=3)))
+    assert result.best.origin == "search"
+    assert not any(refusal.stage == "verify" for refusal in result.refused)
+    assert [tensor.shape for tensor in result.best.graph.inputs] == [(8, 16), (16, 8), (3, 5)]
+    assert computes_the_same(graph, result.best.graph)
+
+
+@pytest.mark.parametrize("program", [lambda X: X, lambda X: wb.reshape(X, (128,)), lambda X: 3.0])
+def test_a_program_that_computes_nothing_costs_a_copy(program: Callable[..., Any], tmp_path: Path) -> None:
+    result = superoptimize(wb.trace(program, X=(8, 16)), measure=False, out=tmp_path)
+    assert len({candidate.graph.hash for candidate in result.candidates}) == len(result.candidates)
+    assert len(result.best.cost.kernels) == 1
+    assert result.gap > 0
+
+
 def test_an_operator_without_meaning_in_a_field_is_kept_as_it_is(tmp_path: Path) -> None:
     program = wb.trace(lambda X, W: wb.gelu(X @ W) @ W, X=(16, 64), W=(64, 64))
     result = superoptimize(program, measure=False, out=tmp_path)
@@ -186,6 +212,10 @@ def test_bad_requests_are_refused_in_one_line(tmp_path: Path) -> None:
         superoptimize(program, "h300", out=tmp_path)
     with pytest.raises(UsageError, match="budget"):
         superoptimize(program, budget=0, out=tmp_path)
+    with pytest.raises(UsageError, match="budget '5'"):
+        superoptimize(program, budget="5", out=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"take 2\.2 TB, the memory of h200 holds 141 GB"):
+        superoptimize(wb.trace(lambda X: wb.exp(X) / 2, X=(2**19, 2**20)), out=tmp_path)
     with pytest.raises(UsageError, match="keep"):
         Options(keep=0)
     with pytest.raises(UsageError, match="block graphs"):

@@ -80,6 +80,16 @@ def test_unrelated_outputs_are_parts_of_their_own() -> None:
     assert len(split_lax(program)) == 2
 
 
+def test_the_one_part_of_a_program_is_the_program_itself() -> None:
+    """Inputs that nothing reads, outputs in another order than they are made, twice, or handed through."""
+    program = wb.trace(
+        lambda X, W, U: (lambda y: (wb.exp(y), X, y, y))(X @ W), X=(4, 6), W=(6, 6), U=(3,)
+    )  # fmt: skip
+    (part,) = split_lax(program)
+    assert part.is_lax
+    assert part.graph == program
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     program = two_softmaxes()
     with pytest.raises(UsageError, match="at least 1"):

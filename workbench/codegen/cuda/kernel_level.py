@@ -11,7 +11,7 @@ Invariant: running the steps in order on buffers that live as stated gives the g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -50,6 +50,7 @@ class ProgramEmitter:
         self.graph, self.schedules, self.library, self.reuse = graph, schedules, library, reuse
         self.grouping = Grouping(graph)
         self.taken: set[str] = set()
+        self.copied: dict[str, str] = {}
         self.steps: list[ProgramStep] = []
         outputs = [graph.tensors[name] for name in graph.output_names]
         self.is_narrow = has_narrow_side(graph.inputs, outputs)  # intermediates limit nothing
@@ -79,10 +80,13 @@ class ProgramEmitter:
         tensor = next((tensor for tensor in self.graph.inputs if tensor.name == name), None)
         if tensor is None:
             return name
+        if name in self.copied:
+            return self.copied[name]
         copy = replace(tensor, name=self.fresh(f"{name}_copy"))
         node = OpNode("broadcast", (name,), (copy,), (("shape", tensor.shape),))
         kernel = flat_source([node], [tensor], [copy], {}, self.kernel_name("copy"), DEFAULT_SCHEDULE)
         self.steps.append(KernelLaunch(kernel, (name, copy.name)))
+        self.copied[name] = copy.name
         return copy.name
 
     def fresh(self, name: str) -> str:
@@ -144,12 +148,16 @@ class ProgramEmitter:
             case UnitKind.FLAT:
                 name = self.kernel_name(unit_name(unit, results[0]))
                 kernel = flat_kernel(unit, tensors, inputs, results, constants, name, schedule)
-                return KernelLaunch(kernel, (*inputs, *results))
+                return self.launched(kernel, (*inputs, *results))
 
     def launch(self, node: GraphDefinedNode, name: str, schedule: Schedule) -> KernelLaunch:
         """Return the launch of a block graph's kernel."""
         kernel = emit_block(node, name=self.kernel_name(name), schedule=schedule)
-        return KernelLaunch(kernel, (*node.operands, *(tensor.name for tensor in node.results)))
+        return self.launched(kernel, (*node.operands, *(tensor.name for tensor in node.results)))
+
+    def launched(self, kernel: KernelSource, tensors: Sequence[str]) -> KernelLaunch:
+        """Return the launch of a kernel on the memory of these tensors."""
+        return KernelLaunch(kernel, tuple(self.grouping.home(name) for name in tensors))
 
     def product(self, node: OpNode, schedule: Schedule) -> ProgramStep:
         """Return a product: the library's where it takes the types and strides, else a kernel."""
