@@ -83,6 +83,8 @@ def view_array(value: Any, where: str) -> ArrayView:
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else contiguous_strides(shape)
     kind = KINDS.get(tensor.code, f"code{tensor.code}_")
     dtype = "bool" if kind == "bool" else f"{kind}{tensor.bits}"
+    if tensor.lanes != 1:
+        dtype += f"x{tensor.lanes}"
     # the capsule's destructor gives the loan back; the caller's `value` keeps the memory
     pointer = int(tensor.data or 0) + int(tensor.byte_offset)
     return ArrayView(pointer, shape, strides, dtype, tensor.device_type, tensor.device_id, value)

@@ -177,22 +177,27 @@ def run_nvrtc(source: str, arch: str, flags: Sequence[str], target: str) -> tupl
 
 
 def cached_kernel(store: ContentCache, key: str, started: float) -> CompiledKernel | None:
-    """Return a compiled kernel from the disk, or None."""
+    """Return a compiled kernel from the disk; None where it is not there, or damaged: then it is compiled anew."""
     cubin, described = store.load(f"{key}.cubin"), store.load(f"{key}.json")
     if cubin is None or described is None:
         return None
-    record = json.loads(described)
-    return CompiledKernel(
-        cubin=cubin,
-        path=store.path(f"{key}.cubin"),
-        arch=record["arch"],
-        compiler=record["compiler"],
-        log=record["log"],
-        compile_s=record["compile_s"],
-        load_s=time.perf_counter() - started,
-        is_cached=True,
-        kernels=tuple(KernelUsage(**kernel) for kernel in record["kernels"]),
-    )
+    try:
+        record = json.loads(described)
+        if record["cubin"] != content_hash(cubin):
+            return None
+        return CompiledKernel(
+            cubin=cubin,
+            path=store.path(f"{key}.cubin"),
+            arch=record["arch"],
+            compiler=record["compiler"],
+            log=record["log"],
+            compile_s=record["compile_s"],
+            load_s=time.perf_counter() - started,
+            is_cached=True,
+            kernels=tuple(KernelUsage(**kernel) for kernel in record["kernels"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def compile_request(
@@ -224,6 +229,7 @@ def compile_request(
     )
     store.store(f"{key}.cubin", compiled.cubin)
     record = {
+        "cubin": content_hash(compiled.cubin),
         "arch": request.arch,
         "compiler": version,
         "log": log,

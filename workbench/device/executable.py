@@ -345,10 +345,12 @@ class Executable:
             as_stored(array, tensor, self._where(position))
             for position, (array, tensor) in enumerate(zip(arrays, self.inputs, strict=True))
         ]
-        received = [
-            as_stored(array, tensor, f"{self._name}: output {position} ({tensor.name})")
-            for position, (array, tensor) in enumerate(zip(outputs, self.outputs, strict=True))
-        ]
+        received = []
+        for position, (array, tensor) in enumerate(zip(outputs, self.outputs, strict=True)):
+            where = f"{self._name}: output {position} ({tensor.name})"
+            if not array.flags.writeable:
+                raise LaunchError(f"{where} is read-only; give an array that may be written")
+            received.append(as_stored(array, tensor, where))
         for copy, array in zip(copies[:count], sent, strict=True):
             copy.send(array, stream)
         program.bind([copy.pointer for copy in copies[:count]], [copy.pointer for copy in copies[count:]])(stream)

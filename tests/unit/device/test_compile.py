@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -63,6 +63,22 @@ def test_header_and_kernel_compile_in_a_fraction_of_a_second(cubin_cache: Path) 
         seconds.append(time.process_time() - started)
     print(f"NVRTC, header and matmul kernel, sm_90a: {min(seconds):.3f} s of one core")
     assert min(seconds) < 0.5  # 0.15 s measured; the target is 0.3
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"{}"])
+@pytest.mark.parametrize("suffix", ["cubin", "json"])
+def test_a_damaged_entry_of_the_cache_is_compiled_anew(
+    suffix: str, damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    source = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = 1.0f; }\n'
+    first = compile_cubin(source, cache_folder=tmp_path)
+    (file,) = tmp_path.glob(f"*.{suffix}")
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    again = compile_cubin(source, cache_folder=tmp_path)
+    assert not again.is_cached
+    assert again.cubin == again.path.read_bytes() == first.cubin
+    assert compile_cubin(source, cache_folder=tmp_path).is_cached
 
 
 def test_the_cache(tmp_path: Path, cubin_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

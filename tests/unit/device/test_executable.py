@@ -138,6 +138,10 @@ def test_arguments_that_do_not_fit_are_named(gpu: HostGpu, thrice_x: Executable)
         thrice_x(values(3, 71))
     with pytest.raises(LaunchError, match=r"output 0 \(Y\) is an array of another library, the inputs are of NumPy"):
         thrice_x(values(3, 70), out=out)
+    frozen = values(3, 70)
+    frozen.flags.writeable = False
+    with pytest.raises(LaunchError, match=r"output 0 \(Y\) is read-only"):
+        thrice_x(values(3, 70), out=frozen)
     assert gpu.launched == []
 
 
