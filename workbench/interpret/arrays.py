@@ -14,6 +14,7 @@ from typing import Generic, TypeVar, assert_never
 
 import numpy as np
 
+from workbench.core.dtypes import DType
 from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape
 from workbench.core.tensors import DeviceTensor, RaggedSplit, SharedTensor
@@ -75,6 +76,10 @@ class ArrayDomain(ABC, Generic[V]):
     @abstractmethod
     def fill(self, value: V, valid: Array, identity: str) -> V:
         """Return the value with slots outside `valid` set to the identity of a 'sum' or of a 'max'."""
+
+    def at_least_lowest(self, value: V, dtype: DType) -> V:
+        """Return the value with -inf replaced by the lowest number of a type; as it is where -inf does not occur."""
+        return value
 
     @abstractmethod
     def integers(self, values: Array) -> V:
@@ -315,13 +320,15 @@ class ArrayDomain(ABC, Generic[V]):
         """Return the running maximum over the last axis and its shift, per iteration.
 
         The shift is 0 as long as no element was seen before, in the first iteration and after empty tiles: there a
-        difference would be -inf - -inf.
+        difference would be -inf - -inf. For the same reason a row of -inf, one that a mask has left nothing of, has the
+        lowest finite number as its maximum.
         """
         best = self._apply("max", operand, axis=-1)
         split, rank = operand.ragged[-1], len(operand.shape)
         elements: Array = np.ones((1,) * (PREFIX + rank), dtype=bool)
         if split is not None:
             elements = np.max(valid_mask(split, -1, rank, self._cells), axis=-1, keepdims=True)
+        best = Tile(self.at_least_lowest(best.value, node.maximum.dtype), best.shape, best.ragged)
         maxima = [self._iteration(best, 0)]
         shifts = [
             Tile(self.fill(maxima[0].value, np.zeros_like(elements[:, :, :, :1]), "sum"), best.shape, best.ragged)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.core.dtypes import DType
 from workbench.core.namespaces import array_namespace
 from workbench.core.shapes import Shape
 from workbench.errors import ShapeError, UsageError
@@ -48,6 +49,11 @@ class FloatDomain(ArrayDomain[Array]):
         valid = self.namespace.asarray(valid)
         filled: Array = self.namespace.where(valid, value, 0.0 if identity == "sum" else -np.inf)
         return filled
+
+    def at_least_lowest(self, value: Array, dtype: DType) -> Array:
+        """Return the value, -inf replaced by the lowest number of the type that kernels compute in, at least float32."""
+        bounded: Array = self.namespace.maximum(value, -max(dtype.largest, DType.FLOAT32.largest))
+        return bounded
 
     def integers(self, values: Array) -> Array:
         """Return whole numbers as float64."""

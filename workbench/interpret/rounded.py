@@ -68,6 +68,11 @@ class RoundedDomain(ArrayDomain[Array]):
         filled: Array = np.where(valid, value, value.dtype.type(0.0 if identity == "sum" else -np.inf))
         return filled
 
+    def at_least_lowest(self, value: Array, dtype: DType) -> Array:
+        """Return the value, what is below the lowest number of the type replaced by it."""
+        bounded: Array = np.maximum(value, value.dtype.type(-dtype.largest))
+        return bounded
+
     def integers(self, values: Array) -> Array:
         """Return whole numbers."""
         return np.asarray(values, dtype=np.float32)

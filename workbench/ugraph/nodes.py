@@ -138,7 +138,8 @@ class Accumulator:
 class RunningMax:
     """The running maximum over the last axis and the iterations so far, inside the loop.
 
-    Results: `maximum` m_t = max(m_{t-1}, max over the last axis of x_t), and `shift` = m_{t-1} - m_t, whose exponential
+    Results: `maximum` m_t = max(m_{t-1}, max over the last axis of x_t), the lowest finite number where all of them are
+    -inf (so that x - m is -inf there and not undefined), and `shift` = m_{t-1} - m_t, whose exponential
     rescales what was accumulated before; as long as no element was seen (in the first iteration, after empty tiles)
     there is nothing to rescale and shift is 0.
     """

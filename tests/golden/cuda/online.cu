@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
 
   const SharedTile<float, 16, 1, false, 1> t4_tile(memory);
 
-  float t0_2_so_far[1] = {};
+  float t0_2_so_far[1] = {-3.40282347e38f};
   float t4_part[1] = {};
 
   for (int step = first; step < last; step++) {
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
       const int row = thread / 16;
       if (row < 4) {
         const float t0_2_before = t0_2_so_far[0];
-        const float t0_2_now = step == first ? t0_of_tile_part[0] : maximum(t0_2_before, t0_of_tile_part[0]);
+        const float t0_2_now = maximum(t0_2_before, t0_of_tile_part[0]);
         t0_2_so_far[0] = t0_2_now;
         const float t0_shift_now = step == first || x_1_extent == 0 ? 0.0f : t0_2_before - t0_2_now;
         t0_shift_row[0] = t0_shift_now;

@@ -74,7 +74,7 @@ def test_true_shapes_of_decoding_are_equal() -> None:
 def logits_near(graph: KernelGraph, size: float) -> list[np.ndarray]:
     """Inputs whose logits reach about `size`, rounded to float16."""
     rng = np.random.default_rng(1)
-    q, k, v = (rng.standard_normal(tensor.shape) for tensor in graph.inputs)
+    q, k, v = (rng.standard_normal(tensor.shape) for tensor in graph.inputs[:3])
     q *= size / np.abs(q @ k).max()
     return [array.astype(np.float16).astype(np.float64) for array in (q, k, v)]
 
@@ -103,6 +103,39 @@ def test_a_ragged_split_with_short_blocks_is_right() -> None:
         stable = stabilise_softmax(graph).graph
         inputs = apart(program)
         np.testing.assert_allclose(evaluate(stable, inputs)[0], evaluate(program, inputs)[0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_rows_whose_first_tiles_are_masked_are_right(splits: int, tmp_path: Path) -> None:
+    """A mask of -inf leaves nothing of a tile, or of a block's keys: -inf - -inf would be no number."""
+    k = KernelBuilder()
+    shapes = {"Q": (16, 16), "K": (16, 64), "V": (64, 16), "M": (16, 64)}
+    Q, K, V, M = (k.input(name, shape, "float16") for name, shape in shapes.items())
+    b = k.block(Q, K, V, M, grid=(splits,), loop=4 // splits)
+    logits = b.load(Q) @ b.load(K, imap=(1,), fmap=1) + b.load(M, imap=(1,), fmap=1)
+    w, v = op.exp(logits), b.load(V, imap=(0,), fmap=0)
+    product, total = b.accumulate(w @ v), b.accumulate(w, "sum_dim")
+    if splits == 1:
+        b.save(product / total, omap=(1,))
+    else:
+        b.save(product, omap=(1,))
+        b.save(total, omap=(1,))
+        parts = b.finish(dtypes=["float32", "float32"])
+        b = k.block(*parts)
+        b.save(op.sum_to_columns(b.load(parts[0]), 16) / op.sum(b.load(parts[1])))
+    k.output(*b.finish())
+    graph = k.build()
+    stable = stabilise_softmax(graph).graph
+    mask = np.zeros((16, 64))
+    mask[::2, :40] = mask[1, 32:] = -np.inf
+    inputs = [*logits_near(graph, 80), mask]
+    scores = inputs[0] @ inputs[1] + mask
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    right = weights @ inputs[2] / weights.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(evaluate(stable, inputs)[0], right, rtol=1e-10)
+    np.testing.assert_allclose(evaluate_rounded(stable, inputs)[0], right, atol=0.04 * np.abs(right).max())
+    (found,) = run_program_on_host(emit_program(stable), inputs, HostOptions(cache_folder=tmp_path))
+    np.testing.assert_allclose(found.astype(np.float64), right, atol=4e-3 * np.abs(right).max())
 
 
 def test_a_second_kernel_subtracts_the_maximum_that_the_first_one_found() -> None:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from workbench.codegen.cuda.stage_text import StageWriter
 
 
+LOWEST = "-3.40282347e38f"
+"""The running maximum of what has no element, or -inf alone: from it x - m is -inf for x = -inf, not undefined."""
+
+
 def neutral(kind: Keeping) -> str:
     """Return C text of what an accumulator holds before the first iteration."""
     return "-infinity()" if kind is Keeping.MAX else "0.0f"
@@ -80,7 +84,8 @@ def run_maximum(writer: StageWriter, sink: RunningSink) -> None:
         lines.append(f"const float {old} = *{place};")
         state = f"*{place}"
     new = writer.elements.local(f"{value.name}_now")
-    lines.append(f"const float {new} = step == first ? {best} : maximum({old}, {best});")
+    so_far = f"step == first ? {LOWEST} : {old}" if sink.tile is not None else old
+    lines.append(f"const float {new} = maximum({so_far}, {best});")
     lines.append(f"{state} = {new};")
     publish(writer, value, new)
     shift = next((reader for reader in plan.readers.get(value, []) if isinstance(reader, MaximumShift)), None)
@@ -120,7 +125,7 @@ def state_lines(plan: KernelPlan) -> list[str]:
             elif isinstance(sink, KeepSink) and sink.tile is None:
                 lines += filled(plan.parts[sink.value], walk.element_dims, neutral(sink.value.kind))
             elif isinstance(sink, RunningSink) and sink.tile is None:
-                lines += filled(plan.parts[sink.value], walk.element_dims, "0.0f")
+                lines += filled(plan.parts[sink.value], walk.element_dims, LOWEST)
     return lines
 
 
@@ -129,6 +134,8 @@ def filled(variable: str, dims: str, value: str) -> list[str]:
     if value == "0.0f":
         return [f"float {variable}{dims} = {{}};"]
     count = prod(int(extent) for extent in re.findall(r"\d+", dims))
+    if count == 1:
+        return [f"float {variable}{dims} = {{{value}}};"]
     return [
         f"float {variable}{dims};",
         *loop(f"int e = 0; e < {count}; e++", [f"(&{variable}{'[0]' * dims.count('[')})[e] = {value};"], unroll=True),

@@ -20,7 +20,7 @@ from workbench.codegen.cuda.emitted import C_TYPES
 from workbench.codegen.cuda.held_inputs import Held
 from workbench.codegen.cuda.indices import ZERO, Index, Level, reshaped, shifted
 from workbench.codegen.cuda.steps import SaveSink
-from workbench.codegen.cuda.tile_storage import C_BYTES, Registers, SharedTile
+from workbench.codegen.cuda.tile_storage import C_BYTES, EVERYWHERE, Registers, SharedTile
 from workbench.codegen.cuda.tile_values import (
     Constant,
     Counted,
@@ -246,7 +246,8 @@ class Elements:
         if registers is not None:
             slot = self._slot(registers, value, index)
             if slot is not None:
-                level = Level.ROW if registers.by_row else Level.ROW if self.walk.rows_only else Level.ELEMENT
+                is_by_row = registers.by_row or self.walk.rows_only
+                level = Level.OUTSIDE if registers.key == EVERYWHERE else Level.ROW if is_by_row else Level.ELEMENT
                 return Term(
                     f"{registers.variable}{slot}", max(level, self.flat_level) if self.flat is not None else level
                 )
@@ -255,6 +256,8 @@ class Elements:
 
     def _slot(self, registers: Registers, value: TileValue, index: Sequence[Index]) -> str | None:
         walk = self.walk
+        if registers.key == EVERYWHERE:
+            return "[0]"
         if registers.by_row and registers.key == walk.row_key:
             wanted, slot = walk.row_index, walk.row_slot
         elif not registers.by_row and registers.key == walk.element_key:

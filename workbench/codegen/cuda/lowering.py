@@ -348,7 +348,8 @@ class BlockLowering(Lowering):
         if self.block.forloop_range == 1:
             zero = self.constant(Fraction(0), f"{node.shift.name}_zero")
             shift = self.viewed(zero, View.BROADCAST, best.shape, best.ragged, node.shift.name)
-            return [self.same(best, node.maximum.name), shift]
+            lowest = self.constant(-Fraction(DType.FLOAT32.largest), f"{node.maximum.name}_lowest")
+            return [self.mapped("maximum", (best, lowest), {}, node.maximum.name), shift]
         maximum = RunningMaximum(
             name=self.names.claim(node.maximum.name), label=node.maximum.name, shape=best.shape, ragged=best.ragged,
             dtype=DType.FLOAT32, place=Place.LOOP, operand=best,

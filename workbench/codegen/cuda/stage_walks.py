@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.codegen.cuda.across_walk import AcrossWalk, across_walk
+from workbench.codegen.cuda.launch_shape import WARP
 from workbench.codegen.cuda.steps import (
     FoldSink,
     KeepSink,
@@ -22,10 +23,11 @@ from workbench.codegen.cuda.steps import (
     StoreSink,
     leaves,
 )
-from workbench.codegen.cuda.tile_storage import Registers, SharedTile, plain_tile
+from workbench.codegen.cuda.tile_storage import EVERYWHERE, Registers, SharedTile, plain_tile
 from workbench.codegen.cuda.tile_values import (
     Accumulated,
     Folded,
+    Folding,
     Keeping,
     Loaded,
     MaximumShift,
@@ -142,6 +144,8 @@ class WalkChooser:
         most = self.most_neighbours(stage)
         width = choose_width(stage.space, inner, plan.threads * dealt, most)
         walk = RowsWalk(stage.space, inner, threads=plan.threads, width=width, cluster=dealt, has_slots=has_slots)
+        if walk.rows == 1 and walk.group_size <= WARP and self.is_read_maximum(stage):
+            walk = RowsWalk(stage.space, inner, threads=plan.threads, width=width, has_slots=True, for_all=True)
         check_counts(walk, stage, has_slots=has_slots)
         for sink in stage.sinks:
             if isinstance(sink, KeepSink) and walk.element_slots > self.most_kept and sink.tile is None:
@@ -151,6 +155,16 @@ class WalkChooser:
                 sink.tile = plain_tile(plan.names.claim(f"{sink.value.name}_kept"), sink.value.shape)
                 plan.tiles.append(sink.tile)
         return walk
+
+    def is_read_maximum(self, stage: Stage) -> bool:
+        """Return True for the maximum of inputs after the loop: on it wait exponentials, and on a barrier what they scale."""
+        return stage.section is Section.AFTER and all(
+            isinstance(sink, FoldSink)
+            and sink.kept is None
+            and sink.value.folding is Folding.MAX
+            and all(isinstance(leaf, Loaded) for leaf in leaves((sink.value.operand,)))
+            for sink in stage.sinks
+        )
 
     @property
     def most_kept(self) -> int:
@@ -217,7 +231,8 @@ class WalkChooser:
                 plan.parts[value] = plan.names.claim(f"{value.name}_part")
                 is_whole = walk.slices == 1 and not isinstance(walk, AcrossWalk)
                 if is_whole and (sink.kept is None or plan.cluster == 1):
-                    plan.registers[value] = Registers(plan.parts[value], walk.row_key, True)
+                    for_all = isinstance(walk, RowsWalk) and walk.for_all
+                    plan.registers[value] = Registers(plan.parts[value], EVERYWHERE if for_all else walk.row_key, True)
             elif isinstance(sink, KeepSink):
                 self.made_by[sink.value], self.slices[sink.value] = stage, 1
                 if sink.tile is None:
@@ -272,6 +287,8 @@ class WalkChooser:
         registers, walk = self.plan.registers.get(leaf), stage.walk
         if registers is None or walk is None or not self.is_here(leaf, stage):
             return False
+        if registers.key == EVERYWHERE:
+            return True
         if not all(is_aligned(root, leaf) for root in stage.roots):
             return False
         if registers.by_row:

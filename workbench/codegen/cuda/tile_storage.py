@@ -168,9 +168,13 @@ def matrix_extents(shape: Shape) -> tuple[int, int]:
     return padded[-2], padded[-1]
 
 
+EVERYWHERE: Hashable = ("everywhere",)
+"""The key of a number that every thread of the block has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """Elements in registers of the threads that own them.
+    """Elements in registers of the threads that own them, or of all threads: a number that each has (`EVERYWHERE`).
 
     Attributes: variable: C name of the array; key: which thread owns which element (`walks.py`); a stage with an equal
     key reads them without shared memory. by_row: one element per row of the walk instead of one per element.

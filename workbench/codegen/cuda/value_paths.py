@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from workbench.codegen.cuda.steps import leaves
 from workbench.codegen.cuda.tile_values import (
+    Constant,
     Folded,
     Folding,
     Joined,
@@ -87,4 +88,6 @@ def is_below_maximum(value: Mapped) -> bool:
     if value.op != "exp" or not isinstance(exponent, Mapped) or exponent.op != "sub":
         return False
     largest = peeled(exponent.operands[1])[0]
+    if isinstance(largest, Mapped) and largest.op == "maximum" and isinstance(largest.operands[1], Constant):
+        largest = peeled(largest.operands[0])[0]  # a maximum that is no less than the lowest number
     return isinstance(largest, RunningMaximum) or (isinstance(largest, Folded) and largest.folding is Folding.MAX)

@@ -117,7 +117,8 @@ class RowsWalk(Walk):
     """Rows dealt to groups of threads; the elements of a row run along `inner`, `width` neighbours at a time.
 
     Attributes: has_slots: loops have fixed counts and are unrolled, so that arrays of registers can be indexed; group_size:
-    threads that share a row; rows_only: all of them hold the row's one element.
+    threads that share a row; rows_only: all of them hold the row's one element; for_all: every group takes the only row, so
+    that no thread waits for another's.
     """
 
     def __init__(
@@ -131,8 +132,10 @@ class RowsWalk(Walk):
         has_slots: bool = False,
         group_size: int | None = None,
         rows_only: bool = False,
+        for_all: bool = False,
     ) -> None:
         self.space, self.inner, self.width, self.has_slots = space, inner, width, has_slots
+        self.for_all = for_all
         self.rows_only = rows_only
         self.workers = threads * cluster
         self.worker = "thread" if cluster == 1 else "worker"
@@ -159,7 +162,7 @@ class RowsWalk(Walk):
         self.slice_text = f"thread % {self.group_size} / {WARP}" if self.slices > 1 else "0"
         self.leader = f"thread % {self.lanes} == 0" if self.lanes > 1 else ""
         self.row_guard: list[str] = []
-        if self.rows == 1 and self.group_size < self.workers:
+        if self.rows == 1 and self.group_size < self.workers and not for_all:
             self.row_guard = [f"{self.worker} < {self.group_size}"]
         elif self.rows > 1 and self.rows % self.row_step:
             self.row_guard = [f"row < {self.rows}"]
@@ -186,7 +189,8 @@ class RowsWalk(Walk):
         inner = self._inner_loop(nest)
         body = [*nest.row, *inner, *nest.row_last]
         if self.rows == 1 and self.row_count == 1:
-            guarded = self._guarded(body, f"{self.worker} < {self.group_size}", self.group_size < self.workers)
+            is_shared = self.group_size < self.workers and not self.for_all
+            guarded = self._guarded(body, f"{self.worker} < {self.group_size}", is_shared)
             inside = [*nest.row_first, *guarded, *nest.row_always]
             return ["{", *indented([*nest.outside, *inside]), "}"] if inside else nest.outside
         start = self.worker if self.group_size == 1 else f"{self.worker} / {self.group_size}"
