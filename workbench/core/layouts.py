@@ -117,3 +117,16 @@ class RegisterLayout:
 
 
 Layout = DeviceLayout | SharedLayout | RegisterLayout
+
+
+@dataclass(frozen=True, slots=True)
+class TileAccess:
+    """What a layout makes of the accesses to a tile in shared memory.
+
+    Attributes: passes: over the banks in which a product reads one 8 x 8 part, 1 without conflicts; is_across: its rows run
+    across the contiguous axis of the tensor it is a part of, so it is copied element by element, each from a sector of
+    its own.
+    """
+
+    passes: int = 1
+    is_across: bool = False

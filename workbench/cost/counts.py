@@ -43,12 +43,16 @@ COUNTED = {
     "wide": "elements of float32 factors that tensor cores read in one iteration, each warp's",
     "special": "results of special-function units in one iteration",
     "shared_traffic": "bytes to and from shared memory in one iteration",
+    "conflict_traffic": "bytes that the banks' further passes could have moved, in one iteration, by the layouts of tiles",
+    "across_bytes": "bytes of an iteration's tiles that are copied element by element, across their tensors' rows",
     "barriers": "block barriers in one iteration",
     "last_tensor_flops": "the same, outside the loop",
     "last_lanes": "the same, outside the loop",
     "last_wide": "the same, outside the loop",
     "last_special": "the same, outside the loop",
     "last_shared_traffic": "the same, outside the loop",
+    "last_conflict_traffic": "the same, outside the loop",
+    "last_across_bytes": "the same, outside the loop",
     "last_barriers": "the same, outside the loop",
     "exchanged_bytes": "bytes that the blocks of a cluster read from each other, per block",
     "shared_at_least": "bytes of shared memory without which no plan of a block does",
@@ -67,6 +71,9 @@ RING_SHARE = 0.75
 
 LOAD_BYTES = 16.0  # of one cp.async
 SECTOR = 32.0  # bytes that memory serves at once
+LINE_PASS = 128.0  # bytes that the first-level cache and the banks move in one pass
+ELEMENT_LANES = 6.0
+"""Instructions by which one element is copied: its place here and there, the load, the store."""
 
 
 def count(form: BlockForm, values: Environment, hardware: Hardware, launch: Environment) -> dict[str, Array]:
@@ -153,6 +160,11 @@ def _count_loads(
         load_bytes = np.where(piece < row, np.minimum(piece, LOAD_BYTES), LOAD_BYTES)
         found[prefix + "lanes"] = found[prefix + "lanes"] + tile / load_bytes
         found[prefix + "shared_traffic"] = found[prefix + "shared_traffic"] + tile
+        if load.across:
+            found[prefix + "across_bytes"] = found[prefix + "across_bytes"] + tile
+            found[prefix + "lanes"] = found[prefix + "lanes"] + tile / load.nbytes * ELEMENT_LANES
+            sectors = tile / load.nbytes * LINE_PASS  # a warp's 32 elements lie in 32 lines: a pass each
+            found[prefix + "conflict_traffic"] = found[prefix + "conflict_traffic"] + sectors
     found["run_bytes"] = runs / np.maximum(found["unique_bytes"] + found["made_bytes"], 1.0)
 
 
@@ -200,11 +212,17 @@ def _product_work(task: Task, values: Environment, warps: Array, hardware: Hardw
     nbytes = task.dtype.nbytes
     elements = batch * step * k * 16.0 * (m * by_column + n * by_row)
     read = elements * nbytes
+    conflicts = elements * 0.0
+    if task.passes:
+        by_factor = (m * by_column, n * by_row)
+        further = sum(tiles * (passes - 1.0) for tiles, passes in zip(by_factor, task.passes, strict=True))
+        conflicts = batch * step * k * 16.0 * further * nbytes
     wide = elements if task.dtype is DType.FLOAT32 else elements * 0.0  # read one by one, and rounded
     fragment = 8.0 * batch * m * n / (by_row * by_column)
     work = {
         "tensor_flops": flops * weight,
         "shared_traffic": read,
+        "conflict_traffic": conflicts,
         "wide": wide,
         "lanes": flops / 4096.0 * WARP + read / LOAD_BYTES,  # one mma and its share of ldmatrix per warp
         "fragment": fragment,

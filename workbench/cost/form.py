@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, assert_never
 
 import numpy as np
 
 from workbench.core.dtypes import DType
+from workbench.core.layouts import TileAccess
 from workbench.core.tensors import DeviceTensor, SharedTensor
 from workbench.cost.rules import Rule, Shape, rule_of
 from workbench.ugraph.block_graph import BlockGraph
@@ -53,7 +55,8 @@ class Load:
     the tile; made: by an earlier kernel of the same program; direct: no product reads it and it is loaded once, so threads
     read it where they need it and it takes no shared memory; unstaged: looped, but no product reads it as it is, so that
     it is staged only in a loop with a product, and if small or there is room; row, piece: names of the dimension with the
-    least stride, whatever its extent, of the tensor and of the tile.
+    least stride, whatever its extent, of the tensor and of the tile; across: copied element by element, for its layout in
+    shared memory runs across device memory.
     """
 
     tensor: str
@@ -68,6 +71,7 @@ class Load:
     unstaged: bool
     row: tuple[str, ...]
     piece: tuple[str, ...]
+    across: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ class Task:
 
     Attributes: rule; result, operands: dims; looped: done in every iteration; staged: bytes of
     an element of each operand that lies in shared memory, 0 for one in registers; hands_over: what was computed and must
-    pass through shared memory (operands of a product, moved elements); dtype: of the result, of a product's operands.
+    pass through shared memory (operands of a product, moved elements); dtype: of the result, of a product's operands;
+    passes: over the banks in which a product reads each factor, () where there are no conflicts.
     """
 
     name: str
@@ -96,6 +101,7 @@ class Task:
     staged: tuple[int, ...]
     hands_over: tuple[Dims, ...]
     dtype: DType
+    passes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,10 @@ class BlockForm:
 
 
 CutsOf = Callable[[InputIterator], tuple[str, ...]]
+Accesses = Mapping[str, TileAccess]
+"""Tiles of a block graph whose layouts make warps wait, by name; of others every access is taken to be free of conflicts."""
+
+NO_ACCESSES: Accesses = MappingProxyType({})
 
 
 def block_form(
@@ -137,11 +147,12 @@ def block_form(
     results: Sequence[tuple[DeviceTensor, Dims, bool]],
     counts: tuple[str, ...],
     cuts_of: CutsOf,
+    accesses: Accesses = NO_ACCESSES,
 ) -> BlockForm:
     """Return the form of a block graph without thread graphs, composites and sugared accumulators.
 
     tiles, operands, results: with their dims, and whether a kernel before made the operand, whether the program returns
-    the result. Raises: MissingRuleError for an operator without a cost.
+    the result; accesses: of tiles whose layouts are not the best. Raises: MissingRuleError for an operator without a cost.
     """
     live = _live(block)
     staged_once = _read_by_products(block, live)
@@ -167,11 +178,12 @@ def block_form(
                         direct=not looped and not is_operand, unstaged=looped and not is_operand,
                         row=device[_least_stride(tensor)] if device else (),
                         piece=dims[_least_stride(tensor)] if dims else (),
+                        across=accesses.get(node.result.name, TileAccess()).is_across,
                     )
                 )  # fmt: skip
                 staged[node.result.name] = tensor.dtype.nbytes
             case OpNode():
-                tasks.append(_task(node, block, tiles, staged, folds))
+                tasks.append(_task(node, block, tiles, staged, folds, accesses))
                 if node.op == "mean":  # of tiles that end early: a sum, then scaled
                     result, at = tasks[-1].result, tasks[-1].looped
                     tasks.insert(-1, Task("scale", rule_of("scale"), result, (result,), at, (0,), (), tasks[-1].dtype))
@@ -216,7 +228,12 @@ def block_form(
 
 
 def _task(
-    node: OpNode, block: BlockGraph, tiles: Mapping[str, Dims], staged: Mapping[str, int], folds: set[str]
+    node: OpNode,
+    block: BlockGraph,
+    tiles: Mapping[str, Dims],
+    staged: Mapping[str, int],
+    folds: set[str],
+    accesses: Accesses,
 ) -> Task:
     rule = rule_of(node.op)
     result = node.results[0]
@@ -224,11 +241,14 @@ def _task(
     looped = block.places[result.name] is Place.LOOP
     hands_over: list[Dims] = []
     dtype = result.dtype
+    passes: tuple[int, ...] = ()
     if rule.shape is Shape.PRODUCT:
         # a left operand made element by element is made in the fragments that the product reads
         passed = [node.operands[0] in folds and node.operands[0] not in staged, node.operands[1] not in staged]
         hands_over = [tiles[name] for name, must in zip(node.operands, passed, strict=True) if must]
         dtype = _factor_type(node, block)
+        if dtype.nbytes <= 2 and any(name in accesses for name in node.operands):
+            passes = tuple(accesses.get(name, TileAccess()).passes for name in node.operands)
     elif rule.shape is Shape.MOVE:
         hands_over = [tiles[name] for name in node.operands if name not in staged]
     return Task(
@@ -240,6 +260,7 @@ def _task(
         tuple(staged.get(name, 0) for name in node.operands),
         tuple(hands_over),
         dtype,
+        passes,
     )
 
 

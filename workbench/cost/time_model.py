@@ -27,6 +27,7 @@ PARTS = (
     "fp32",
     "special functions",
     "shared memory",
+    "bank conflicts",
     "barriers",
     "cluster",
     "tail",
@@ -82,7 +83,7 @@ def kernel_times(counts: Counts, hardware: Hardware, coefficients: Coefficients,
     several, any_rest = full >= 1.0, rest > 0.0
     parts: Parts = {name: np.zeros_like(counts["blocks"] * 1.0) for name in PARTS}
     tail = np.asarray(0.0)
-    for name in (*MEMORY, *COMPUTE, "cluster"):
+    for name in (*MEMORY, *COMPUTE, "bank conflicts", "cluster"):
         even = whole[name] * (full + share)
         parts[name] = np.where(several, even, last[name])
         tail = tail + np.where(several & any_rest, last[name] - whole[name] * share, 0.0)
@@ -111,6 +112,9 @@ def _wave(
     found |= {name: value * np.where(memory_first, 1.0 - hidden, 1.0) for name, value in compute.items()}
     meets = counts["cluster"] > 1.0
     per_cycle = hardware.shared_bytes_per_cycle * hardware.clock_ghz * 1e3
+    # copies into shared memory queue for the same banks, so loads come later too: this hides behind nothing
+    further = counts["conflict_traffic"] * counts["iterations"] + counts["last_conflict_traffic"]
+    found["bank conflicts"] = further * resident * coefficients.shared_scale / per_cycle
     exchange = counts["exchanged_bytes"] * resident / per_cycle
     growth = 1.0 + 0.25 * np.log2(np.maximum(counts["cluster"], 2.0) / 2.0)
     found["cluster"] = np.where(meets, coefficients.cluster_us * growth + exchange, 0.0)
@@ -147,8 +151,10 @@ def _memory(
     flight = resident * np.maximum(counts["stage_bytes"] * ahead, counts["once_bytes"] + direct)
     loaded = counts["stage_bytes"] * counts["iterations"] + counts["once_bytes"]
     read = counts["read_bytes"] * counts["iterations"]
-    alone = read / np.maximum(read + loaded + counts["direct_bytes"], 1.0)  # share that no ring hides
-    wait = np.minimum(np.maximum(counts["read_bytes"], 1.0), counts["threads"] * DIRECT_AHEAD) * resident
+    across = counts["across_bytes"] * counts["iterations"] + counts["last_across_bytes"]  # loaded, but by no ring
+    alone = (read + across) / np.maximum(read + loaded + counts["direct_bytes"], 1.0)  # share that no ring hides
+    waited = np.maximum(counts["read_bytes"] + counts["across_bytes"], 1.0)
+    wait = np.minimum(waited, counts["threads"] * DIRECT_AHEAD) * resident
     uneven = counts["uneven_bytes"] * counts["iterations"] + counts["last_uneven_bytes"]
     checked = uneven / np.maximum(loaded, 1.0)
     ingest = 1e3 / ((1.0 - checked) / coefficients.ingest_gb_s + checked / coefficients.uneven_gb_s)
@@ -178,13 +184,12 @@ def _compute(counts: Counts, hardware: Hardware, coefficients: Coefficients, res
         return counts[name] * times + counts[f"last_{name}"] * resident
 
     barriers = counts["barriers"] * counts["iterations"] + counts["last_barriers"]
+    moved = coefficients.shared_scale / (hardware.shared_bytes_per_cycle * cycles)
     parts = {
         "tensor cores": total("tensor_flops") / (rate * busy_tensor),
         "fp32": (total("lanes") + total("wide") * coefficients.wide_lanes) * lanes,
         "special functions": total("special") / (hardware.special_lanes * cycles * busy_lanes),
-        "shared memory": total("shared_traffic")
-        * coefficients.shared_scale
-        / (hardware.shared_bytes_per_cycle * cycles),
+        "shared memory": total("shared_traffic") * moved,
     }
     found = _whole_only(parts, coefficients.compute_overlap)
     slower = np.sqrt(counts["threads"] / WIDTH)  # more warps wait for the last one

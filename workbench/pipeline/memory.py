@@ -19,7 +19,7 @@ from workbench.cost.measured_rows import read_rows
 from workbench.cost.presets import Preset
 from workbench.pipeline.candidate import Candidate, Measured
 from workbench.pipeline.kernel_schedules import choice_from_json, choice_to_json
-from workbench.pipeline.passes import choices_from_json, choices_to_json, note_from_json
+from workbench.pipeline.passes import accesses_by_launch, choices_from_json, choices_to_json, note_from_json
 from workbench.pipeline.tuning import Target
 from workbench.records.candidates import StoredCandidate, candidate_store, find_candidates, save_candidate
 from workbench.records.store import RecordStore
@@ -103,19 +103,23 @@ def recall(program: KernelGraph, target: Target, *, request: str, store: RecordS
         if told.get("request") != request or kept.cold_us is None:
             continue
         choices = tuple(choice_from_json(one) for one in told["choices"])
+        kernel_choices = tuple(choices_from_json(one) for one in told["kernel_choices"])
         found.append(
             Candidate(
                 graph=kept.graph,
                 choices=choices,
-                cost=estimate(kept.graph, hardware=target.hardware, choices=choices, preset=target.preset),
+                cost=estimate(
+                    kept.graph, hardware=target.hardware, choices=choices, preset=target.preset,
+                    accesses=accesses_by_launch(kept.graph, kernel_choices),
+                ),
                 certificate=verdict_from_json(dict(kept.certificate)),
                 device=target.device,
                 origin=told["origin"],
                 measured=Measured(**{**told["measured"], "is_cached": True}),
-                kernel_choices=tuple(choices_from_json(one) for one in told["kernel_choices"]),
+                kernel_choices=kernel_choices,
                 passes=tuple(note_from_json(one) for one in told["passes"]),
             )
-        )
+        )  # fmt: skip
     return found
 
 

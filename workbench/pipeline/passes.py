@@ -10,18 +10,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.codegen.cuda.choices import Choices
+from workbench.codegen.cuda.choices import DEFAULT_CHOICES, Choices
 from workbench.codegen.cuda.emitted import EmittedProgram
 from workbench.codegen.cuda.kernel_level import emit_program
 from workbench.codegen.cuda.optimized import choices_of
-from workbench.core.layouts import SharedLayout, Spread
+from workbench.core.layouts import SharedLayout, Spread, TileAccess
+from workbench.cost.breakdown import Cost
+from workbench.cost.estimate import estimate
+from workbench.cost.hardware import Hardware
 from workbench.cost.launch import LaunchChoice
+from workbench.cost.presets import Preset
 from workbench.device.architecture import Architecture
 from workbench.device.executable import for_architecture
 from workbench.errors import EmitError, LayoutConflictError, UnknownNameError
 from workbench.optimize.ablation import ABLATED
 from workbench.optimize.optimizer import STABLE, Optimized, PassReport, Verifier, optimize
 from workbench.optimize.thread_graphs import build_thread_graphs
+from workbench.optimize.tile_accesses import tile_accesses
 from workbench.pipeline.kernel_schedules import schedules_of
 from workbench.ugraph.kernel_graph import KernelGraph
 
@@ -112,6 +117,32 @@ def run_passes(
 def choices_by_launch(found: Optimized) -> tuple[Choices, ...]:
     """Return what the passes chose for each graph-defined kernel, in order."""
     return tuple(choices_of(found, launch) for launch in found.graph.graph_defined)
+
+
+def accesses_by_launch(graph: KernelGraph, choices: Sequence[Choices]) -> tuple[dict[str, TileAccess], ...]:
+    """Return, per graph-defined kernel, the tiles whose chosen layouts make warps wait, for the cost model.
+
+    choices: what the passes chose for each; (): the emitter's own, which are free of conflicts.
+    """
+    own = choices or (DEFAULT_CHOICES,) * len(graph.graph_defined)
+    return tuple(
+        tile_accesses(launch.block, dict(one.layouts)) for launch, one in zip(graph.graph_defined, own, strict=True)
+    )
+
+
+def modelled_cost(
+    optimized: Optimized,
+    *,
+    hardware: Hardware,
+    preset: Preset | None = None,
+    choices: Sequence[LaunchChoice] | None = None,
+) -> Cost:
+    """Return what an optimized µGraph should take, the layouts as its passes chose them or, switched off, did not.
+
+    hardware, preset, choices: as for `cost.estimate.estimate`. Barriers and memory of passes that are off do not count.
+    """
+    accesses = accesses_by_launch(optimized.graph, choices_by_launch(optimized))
+    return estimate(optimized.graph, hardware=hardware, choices=choices, preset=preset, accesses=accesses)
 
 
 def _by_itself(

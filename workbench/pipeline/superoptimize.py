@@ -21,7 +21,7 @@ from workbench.errors import FormatError, LaunchError, UsageError
 from workbench.pipeline.candidate import Candidate, Measured, Refusal
 from workbench.pipeline.kernel_schedules import choice_from_json
 from workbench.pipeline.memory import ModelFit, keep_measured, model_fit, recall
-from workbench.pipeline.passes import check_passes, choices_from_json, note_from_json
+from workbench.pipeline.passes import accesses_by_launch, check_passes, choices_from_json, note_from_json
 from workbench.pipeline.progress import Progress, ProgressLine, Stage, default_progress, silent
 from workbench.pipeline.result import Result
 from workbench.pipeline.run_folder import RESULT, Request, RunFolder
@@ -361,21 +361,23 @@ class _Run:
     def _candidate(self, values: dict[str, object]) -> Candidate:
         graph = read_graph(JsonValue(values["graph"], "graph"))
         choices = tuple(choice_from_json(one) for one in cast(list[dict[str, Any]], values["choices"]))
+        kernel_choices = tuple(choices_from_json(one) for one in cast(list[dict[str, Any]], values["kernel_choices"]))
         measured = cast("dict[str, object] | None", values["measured"])
         verdict: Verdict = verdict_from_json(cast(dict[str, object], values["certificate"]))
         return Candidate(
             graph=graph,
             choices=choices,
-            cost=estimate(graph, hardware=self.target.hardware, choices=choices, preset=self.target.preset),
+            cost=estimate(
+                graph, hardware=self.target.hardware, choices=choices, preset=self.target.preset,
+                accesses=accesses_by_launch(graph, kernel_choices),
+            ),
             certificate=verdict,
             device=self.target.device,
             origin=cast(str, values["origin"]),
             measured=None if measured is None else Measured(**measured),  # type: ignore[arg-type]
-            kernel_choices=tuple(
-                choices_from_json(one) for one in cast(list[dict[str, Any]], values["kernel_choices"])
-            ),
+            kernel_choices=kernel_choices,
             passes=tuple(note_from_json(one) for one in cast(list[dict[str, Any]], values["passes"])),
-        )
+        )  # fmt: skip
 
 
 def _preset(device: str) -> str:

@@ -21,7 +21,7 @@ from workbench.cost.schedules import ScheduleRow, ScheduleSpace
 from workbench.device.architecture import architecture
 from workbench.errors import EmitError, MissingRuleError, NotApplicableError
 from workbench.pipeline.candidate import Candidate, Refusal
-from workbench.pipeline.passes import run_passes
+from workbench.pipeline.passes import accesses_by_launch, run_passes
 from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.verify.compare import verify
@@ -165,7 +165,10 @@ def accept(
             yield _refusal("emit", one.graph, str(fault))
             continue
         accepted += 1
-        cost = estimate(passed.graph, hardware=target.hardware, choices=one.choices, preset=target.preset)
+        cost = estimate(
+            passed.graph, hardware=target.hardware, choices=one.choices, preset=target.preset,
+            accesses=accesses_by_launch(passed.graph, passed.kernel_choices),
+        )  # fmt: skip
         yield Candidate(
             graph=passed.graph,
             choices=one.choices,
