@@ -1,17 +1,17 @@
 """Which lines of an emitted kernel belong to which node of its block graph. Invariant: a line's links are nodes it names.
 
-The emitter names every value after its node (`t2`, `t2_sum`, `t2_tile`), so names tell; a line that names several nodes
-belongs to all of them.
+The emitter names every value after its node (`t2`, `t2_sum`, `t2_tile`), and what it reads after the kernel's operand, so
+names tell; a line that names several nodes belongs to all of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.codegen.cuda.emitted import EmittedProgram, KernelLaunch, KernelSource
-from workbench.ugraph.nodes import GraphDefinedNode, OutputSaver, ThreadNode
+from workbench.ugraph.nodes import GraphDefinedNode, InputIterator, OutputSaver, ThreadNode
 from workbench.views.markup import words
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -61,10 +61,12 @@ def node_names(launch: GraphDefinedNode, prefix: str) -> dict[str, tuple[str, ..
             for inner, operator in enumerate(node.graph.nodes):
                 for register in operator.results:
                     names.setdefault(register.name, []).append(f"{key}.{inner}")
+        if isinstance(node, InputIterator):
+            names.setdefault(launch.operands[node.operand], []).append(key)
         if isinstance(node, OutputSaver):
             names.setdefault(launch.results[saved].name, []).append(key)
             saved += 1
-    return {name: tuple(keys) for name, keys in names.items()}
+    return {name: tuple(dict.fromkeys(keys)) for name, keys in names.items()}
 
 
 def _nodes_of(word: str, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
@@ -76,10 +78,16 @@ def _nodes_of(word: str, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
     return ()
 
 
-def code_html(lines: Sequence[CodeLine]) -> str:
-    """Return the lines as HTML; those of a node light up with it."""
+def link_of(line: int) -> str:
+    """Return the name by which a line of a kernel and the instructions made of it light up together."""
+    return f"line:{line}"
+
+
+def code_html(lines: Sequence[CodeLine], compiled: Collection[int] = ()) -> str:
+    """Return the lines as HTML; those of a node light up with it. compiled: lines that instructions are shown for."""
     body = []
     for line in lines:
-        link = f' data-link="{" ".join(line.links)}"' if line.links else ""
+        links = (*line.links, link_of(line.number)) if line.number in compiled else line.links
+        link = f' data-link="{" ".join(links)}"' if links else ""
         body.append(f'<div{link}><span class="wb-line-number">{line.number}</span>{words(line.text)}</div>')
     return f'<div class="wb-code">{"".join(body)}</div>'

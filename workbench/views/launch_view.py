@@ -85,7 +85,7 @@ def refused_html(refused: Sequence[Refusal], counts: Mapping[str, int], *, limit
     total = sum(counts.values())
     rows = [Row((stage, number(count))) for stage, count in sorted(counts.items(), key=lambda item: -item[1])]
     body = table(("left out by", Cell("how many", is_number=True)), rows)
-    listed = [Row((one.stage, one.what[:160], one.reason[:240], number(one.count))) for one in refused[:limit]]
+    listed = [Row((one.stage, one.what, one.reason, number(one.count))) for one in refused[:limit]]
     notice = showing(len(listed), len(refused), "entries", "read `result.refused` for all")
     details = table(("stage", "what", "why", Cell("times", is_number=True)), listed)
     more = paragraph(notice, "wb-quiet") if notice else ""

@@ -1,6 +1,6 @@
 """A memory plan as a chart: addresses upwards, time to the right, a box for each tensor.
 
-Invariant: boxes lie where the plan puts them, so two that overlap would show a wrong plan; a letter repeats each colour.
+Invariant: boxes lie where the plan puts them, so two that overlap would show a wrong plan; names and words repeat the colours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _WIDE, _HIGH, _LEFT, _TOP = 330.0, 190.0, 66.0, 10.0
 
 
 def memory_svg(plan: MemoryPlan, limit: int | None = None) -> str:
-    """Return the plan as SVG that takes its colours from the panel around it. limit: bytes that there are, drawn as a line."""
+    """Return the plan as SVG that takes its colours from the panel around it. limit: bytes that there are, told below."""
     times = sorted({tensor.first for tensor in plan.lifetimes} | {tensor.last for tensor in plan.lifetimes})
     first, last = (times[0], times[-1]) if times else (0, 0)
     top = max(plan.total, 1)

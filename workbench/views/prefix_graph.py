@@ -6,8 +6,10 @@ also for what a rule dropped.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from workbench.errors import UsageError
 from workbench.search.places import AFTER, LOOP, Place
@@ -21,8 +23,12 @@ from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.views.markup import words
 from workbench.views.search_event import named, placeholders
 
-_WIDE, _HIGH, _GAP, _ROW_GAP, _PAD, _TITLE = 142, 34, 14, 20, 8, 16
-_LONGEST = 19  # characters of a line in a node
+_WIDE, _HIGH, _LINE, _GAP, _ROW_GAP, _PAD, _TITLE = 152, 34, 13, 18, 22, 8, 16
+_LONGEST = 20  # characters of a line in a node
+_ASIDE = 8.0  # from an edge to the node that it goes around
+
+Point = tuple[float, float]
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +165,10 @@ def prefix_svg(graph: PrefixGraph, *, dropped_by: str = "") -> str:
     for node in graph.nodes:
         rows.setdefault((node.group, node.row), []).append(node)
     widest = max((len(row) for row in rows.values()), default=1)
-    width = max(widest * (_WIDE + _GAP) + 2 * _PAD, 220)
-    places: dict[int, tuple[float, float]] = {}
+    width = max(widest * (_WIDE + _GAP) + 2 * (_PAD + 2 * _ASIDE), 220)
+    titles = {node.position: _wrapped(node.title) for node in graph.nodes}
+    boxes: dict[int, Box] = {}
+    lines: list[list[Box]] = []
     frames: dict[int, tuple[float, float]] = {}
     y = float(_PAD)
     before = -1
@@ -173,13 +181,23 @@ def prefix_svg(graph: PrefixGraph, *, dropped_by: str = "") -> str:
             before = group
         nodes = rows[group, row]
         left = (width - len(nodes) * (_WIDE + _GAP) + _GAP) / 2
+        high = _HIGH + _LINE * (max(len(titles[node.position]) for node in nodes) - 1)
         for number, node in enumerate(nodes):
-            places[node.position] = (left + number * (_WIDE + _GAP), y)
-        y += _HIGH + _ROW_GAP
+            x = left + number * (_WIDE + _GAP)
+            boxes[node.position] = (x, y, x + _WIDE, y + high)
+        lines.append([boxes[node.position] for node in nodes])
+        y += high + _ROW_GAP
         frames[group] = (frames[group][0], y - _ROW_GAP + 6)
     body = [_frame(graph.titles[g], f, width) for g, f in frames.items() if g in graph.titles]
-    body += [_edge(places[operand], places[node.position]) for node in graph.nodes for operand in node.operands]
-    body += [_node(node, places[node.position], dropped_by if node.is_new else "") for node in graph.nodes]
+    for node in graph.nodes:
+        for place, operand in enumerate(node.operands):
+            # operands arrive side by side, in their order
+            into = boxes[node.position][0] + _WIDE * (place + 1) / (len(node.operands) + 1)
+            body.append(_edge(edge_points(boxes[operand], boxes[node.position], into, lines)))
+    body += [
+        _node(node, titles[node.position], boxes[node.position], dropped_by if node.is_new else "")
+        for node in graph.nodes
+    ]
     height = max(y, 60)
     label = f"prefix with {sum(1 for node in graph.nodes if node.group)} operators"
     return (
@@ -196,25 +214,59 @@ def _frame(title: str, frame: tuple[float, float], width: float) -> str:
     )
 
 
-def _edge(source: tuple[float, float], target: tuple[float, float]) -> str:
-    x, y = source[0] + _WIDE / 2, source[1] + _HIGH
-    end_x, end_y = target[0] + _WIDE / 2, target[1]
-    bend = max(14.0, (end_y - y) / 2)
-    return (
-        f'<path class="wb-stroke" d="M{x:.0f} {y:.0f} C{x:.0f} {y + bend:.0f} {end_x:.0f} {end_y - bend:.0f} '
-        f'{end_x:.0f} {end_y:.0f}"/>'
-    )
+def edge_points(source: Box, target: Box, into: float, lines: Sequence[Sequence[Box]]) -> list[Point]:
+    """Return the corners of an edge from below one node to above another: between them it keeps beside every node.
+
+    into: where it arrives, along x; lines: the rows of nodes, from above.
+    """
+    x, y = (source[0] + source[2]) / 2, source[3]
+    points = [(x, y)]
+    for row in lines:
+        top, bottom = row[0][1], max(box[3] for box in row)
+        if top < source[3] or bottom > target[1]:
+            continue
+        straight = x + (into - x) * ((top + bottom) / 2 - y) / (target[1] - y)
+        beside = _free(straight, row)
+        points += [(beside, top), (beside, bottom)]
+    return [*points, (into, target[1])]
 
 
-def _node(node: PrefixNode, place: tuple[float, float], dropped_by: str) -> str:
-    x, y = place
+def _free(x: float, row: Sequence[Box]) -> float:
+    """Return the place nearest to x that lies in no node of a row."""
+    if not any(box[0] - _ASIDE < x < box[2] + _ASIDE for box in row):
+        return x
+    between = [(left[2] + right[0]) / 2 for left, right in pairwise(row)]
+    return min((row[0][0] - _ASIDE, *between, row[-1][2] + _ASIDE), key=lambda place: abs(place - x))
+
+
+def _edge(points: Sequence[Point]) -> str:
+    (x, y), rest = points[0], points[1:]
+    drawn = [f"M{x:.0f} {y:.0f}"]
+    for to_x, to_y in rest:
+        bend = (to_y - y) / 2
+        drawn.append(f"C{x:.0f} {y + bend:.0f} {to_x:.0f} {to_y - bend:.0f} {to_x:.0f} {to_y:.0f}")
+        x, y = to_x, to_y
+    return f'<path class="wb-stroke" d="{" ".join(drawn)}"/>'
+
+
+def _wrapped(title: str) -> list[str]:
+    """Return a title in lines that fit into a node; it is cut nowhere but in a word that is longer than a line."""
+    return textwrap.wrap(title, _LONGEST) or [""]
+
+
+def _node(node: PrefixNode, title: Sequence[str], box: Box, dropped_by: str) -> str:
+    x, y, _, bottom = box
     css = "wb-cut" if dropped_by else "wb-new" if node.is_new else "wb-tensor" if not node.group else "wb-box"
-    title = node.title if len(node.title) <= _LONGEST else node.title[: _LONGEST - 1] + "…"
     second = f"{node.name}, dropped" if dropped_by else f"{node.name}, new" if node.is_new else node.name
     tip = f"{node.title}; dropped by {dropped_by}" if dropped_by else node.title
+    middle = x + _WIDE / 2
+    first = "".join(
+        f'<text x="{middle:.0f}" y="{y + 14 + _LINE * line:.0f}" font-size="11.5" font-weight="600" '
+        f'text-anchor="middle">{words(text)}</text>'
+        for line, text in enumerate(title)
+    )
     return (
-        f'<g><title>{words(tip)}</title><rect class="{css}" x="{x:.0f}" y="{y:.0f}" width="{_WIDE}" height="{_HIGH}" rx="5"/>'
-        f'<text x="{x + _WIDE / 2:.0f}" y="{y + 14:.0f}" font-size="11.5" font-weight="600" text-anchor="middle">'
-        f'{words(title)}</text><text class="wb-quiet" x="{x + _WIDE / 2:.0f}" y="{y + 27:.0f}" font-size="10.5" '
-        f'text-anchor="middle">{words(second)}</text></g>'
+        f'<g><title>{words(tip)}</title><rect class="{css}" x="{x:.0f}" y="{y:.0f}" width="{_WIDE}" '
+        f'height="{bottom - y:.0f}" rx="5"/>{first}<text class="wb-quiet" x="{middle:.0f}" '
+        f'y="{y + 14 + _LINE * len(title):.0f}" font-size="10.5" text-anchor="middle">{words(second)}</text></g>'
     )

@@ -17,11 +17,11 @@ from workbench.cost.heat_map import HeatMap
 from workbench.cost.schedules import KernelTable, ScheduleRow, ScheduleSpace
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.retile import Retiler
-from workbench.views.markup import Row, number, setting, table, words
+from workbench.views.markup import Cell, Row, number, setting, table, words
 
 Metric = Literal["cost", "fits", "measured"]
 METRICS: tuple[Metric, ...] = ("cost", "fits", "measured")
-_LEFT, _TOP, _CELL_WIDE, _CELL_HIGH = 64.0, 10.0, 58.0, 30.0
+_LEFT, _TOP, _CELL_WIDE, _CELL_HIGH = 64.0, 10.0, 52.0, 26.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,8 @@ def heat_svg(
     parts.append(_text((wide + _LEFT) / 2, foot + 30, heat.x, "middle"))
     parts.append(f'<g transform="rotate(-90 12 {middle:.0f})">{_text(12, middle, heat.y, "middle")}</g>')
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{metric} over {words(heat.x)} and {words(heat.y)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="wb-as-is" role="img" '
+        f'aria-label="{metric} over {words(heat.x)} and {words(heat.y)}" '
         f'viewBox="0 0 {wide + 8:.0f} {foot + 38:.0f}" width="{wide + 8:.0f}" height="{foot + 38:.0f}">{"".join(parts)}</svg>'
     )
 
@@ -165,7 +166,8 @@ def _cell(
         f'font-weight="{700 if is_chosen else 500}">{text}</text>'
     )
     edge = f'<rect class="{border}" fill="none" x="{x}" y="{y}" width="{wide}" height="{high_}" style="fill:none"/>'
-    return f"<g {setting('cell', list(key))}><title>{words(tip)}</title>{body}{edge}{label}</g>"
+    seen = " data-into-view" if is_chosen else ""
+    return f"<g {setting('cell', list(key))}{seen}><title>{words(tip)}</title>{body}{edge}{label}</g>"
 
 
 def parts_svg(cost: Cost) -> str:
@@ -188,10 +190,7 @@ def parts_svg(cost: Cost) -> str:
 
 
 def parameters_html(rows: Sequence[Mapping[str, int]]) -> str:
-    """Return the parameters of each kernel as a table."""
+    """Return the parameters of each kernel as a table, a kernel a column."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    body = [
-        Row((f"kernel {place}", *(number(row[name]) if name in row else "" for name in names)))
-        for place, row in enumerate(rows)
-    ]
-    return table(("", *names), body)
+    body = [Row((name, *(number(row[name]) if name in row else number("") for row in rows))) for name in names]
+    return table(("", *(Cell(f"kernel {place}", is_number=True) for place in range(len(rows)))), body)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.views.formula import mathml
-from workbench.views.markup import Cell, Row, doing, facts, number, paragraph, showing, table, words
-from workbench.views.search_event import EventView
-from workbench.views.search_tree import GLYPHS, PRUNED, SearchTree, TreeRow
+from workbench.views.markup import Cell, Row, doing, facts, number, paragraph, pre, showing, table, words
+from workbench.views.search_event import EventView, named
+from workbench.views.search_tree import GLYPHS, OTHERS, PRUNED, REFUSED, SearchTree, TreeRow
 
 _BAR, _LINE, _LABEL = 190, 22, 170
 
@@ -38,6 +38,8 @@ def event_html(view: EventView, axes: str = "") -> str:
         ("axes", axes if view.latex else ""),
     ]
     parts.append(facts(told))
+    if view.graph is not None:
+        parts.append(pre(view.graph.describe()))
     return "".join(parts)
 
 
@@ -59,14 +61,21 @@ def verdicts_html(view: EventView) -> str:
 
 
 def tree_html(
-    tree: SearchTree, position: int, *, limit: int, total: int, label_of: Callable[[str], str] = str
+    tree: SearchTree,
+    position: int,
+    *,
+    limit: int,
+    total: int,
+    label_of: Callable[[str], str] = str,
+    extents: Mapping[str, str] | None = None,
 ) -> tuple[str, str]:
     """Return the tree around an event as rows to click, and the notice of what is left out ("" if nothing).
 
-    limit: rows at most; total: events that there are; label_of: the operator of a prefix, by its name.
+    limit: rows at most; total: events that there are; label_of: the operator of a prefix, by its name; extents: what stands
+    for the placeholder numbers of a search by prefixes.
     """
     rows, nodes = tree.rows(position, limit=limit)
-    body = "".join(_tree_row(row, row.label or label_of(row.name)) for row in rows)
+    body = "".join(_tree_row(row, named(row.label or label_of(row.name), extents or {})) for row in rows)
     shown = sum(row.count for row in rows)
     notices = [showing(shown, nodes, "nodes of the tree", "click a node to open it, or raise tree_limit")]
     if tree.read < total:
@@ -76,13 +85,14 @@ def tree_html(
 
 def _tree_row(row: TreeRow, label: str) -> str:
     now = ' class="wb-now" data-into-view aria-selected="true"' if row.is_now else ""
-    css = "wb-drops" if row.state == PRUNED else "wb-keeps"
+    css = "wb-drops" if row.state in (PRUNED, REFUSED) else "wb-keeps"
     rule = f' <span class="wb-quiet">{words(row.rule)}</span>' if row.rule else ""
-    count = f"{row.count:,} " if row.count > 1 else ""
+    if row.label == OTHERS:
+        label = f"{row.count:,} other{'' if row.count == 1 else 's'} dropped"
     glyph = f'<span class="{css}" title="{row.state}">{GLYPHS[row.state]}</span>'
     return (
-        f'<div role="treeitem"{now} style="padding-left:{row.depth * 14 + 4}px" {doing("jump", row.event)}>'
-        f"{glyph} {count}{words(label)}{rule}</div>"
+        f'<div role="treeitem" tabindex="{0 if row.is_now else -1}"{now} style="padding-left:{row.depth * 14 + 4}px" '
+        f"{doing('jump', row.event)}>{glyph} {words(label)}{rule}</div>"
     )
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from workbench.search.events import Completed, Event, Extended, Pruned, Refused, Said, Started, ValueKept, Verified
 
 KEPT, PRUNED, COMPLETE, VERIFIED, REFUSED, OTHER = "kept", "pruned", "complete", "verified", "refused", "other"
+OTHERS = "others dropped"
+"""Label of a row that stands for several dropped nodes."""
 GLYPHS = {KEPT: "●", PRUNED: "×", COMPLETE: "◆", VERIFIED: "✔", REFUSED: "✘", OTHER: "○"}
 
 
@@ -193,6 +195,5 @@ class SearchTree:
             else:
                 self._row(child, depth + 1, number, here, opened, detailed, rows)
         rows += [
-            TreeRow(depth + 1, "others dropped", PRUNED, first[rule], count=count, rule=rule)
-            for rule, count in dropped.items()
+            TreeRow(depth + 1, OTHERS, PRUNED, first[rule], count=count, rule=rule) for rule, count in dropped.items()
         ]

@@ -19,7 +19,8 @@ from workbench.views.graph_labels import map_text, read_maps_text
 from workbench.views.markup import words
 
 Range = tuple[int, int]
-_LARGEST, _SMALLEST, _PAD, _CELLS = 132.0, 16.0, 10, 64
+_LARGEST, _SMALLEST, _CELLS = 132.0, 16.0, 64
+_CHARACTER, _LONGEST = 6.0, 34  # width of a usual character; characters of a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +101,25 @@ def _tile(
     return TileView(number, tensor, tile, shape, tuple(ranges), tuple(counts), role, maps)
 
 
-def tiles_svg(tiles: Sequence[TileView], prefix: str) -> str:
+def tiles_html(tiles: Sequence[TileView], prefix: str) -> str:
     """Return the tensors side by side, the tile of each filled; the last two dimensions are drawn, others are in words.
 
     prefix: id of the block graph in the picture, so that a tensor and its node light up together.
     """
-    boxes = [(tile, *_size(tile)) for tile in tiles]
-    width = max(sum(max(w, 118.0) + 22 for _, w, _ in boxes) + _PAD, 200.0)
-    tallest = max((h for _, _, h in boxes), default=0.0)
-    x, parts = float(_PAD), []
-    for tile, w, h in boxes:
-        parts.append(f'<g data-link="{prefix}.{tile.node}">{_tensor(tile, x, 34.0, w, h)}</g>')
-        x += max(w, 118.0) + 22
-    height = tallest + 96
+    return f'<div class="wb-tiles">{"".join(_tile_svg(tile, f"{prefix}.{tile.node}") for tile in tiles)}</div>'
+
+
+def _tile_svg(tile: TileView, link: str) -> str:
+    told = _captions(tile)
+    w, h = _size(tile)
+    title = f"{'×'.join(map(str, tile.shape)) or 'scalar'}, {tile.role}"
+    longest = max(map(len, (title, *told)))
+    width = max(w, _CHARACTER * longest, 1.25 * _CHARACTER * len(tile.tensor)) + 4
+    height = 34 + h + 10 + 13 * len(told)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="tiles read and written" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
-        '<defs><pattern id="wb-hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        f'<rect class="wb-bar-bad" width="3" height="6"/></pattern></defs>{"".join(parts)}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{words(tile.role)}: {words(tile.describe())}" '
+        f'data-link="{link}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
+        f"{_tensor(tile, title, told, 2.0, 34.0, w, h)}</svg>"
     )
 
 
@@ -128,15 +130,23 @@ def _size(tile: TileView) -> tuple[float, float]:
     return max(_SMALLEST, _LARGEST * columns / longest), max(_SMALLEST, _LARGEST * rows / longest)
 
 
-def _tensor(tile: TileView, x: float, y: float, w: float, h: float) -> str:
+def _captions(tile: TileView) -> list[str]:
+    """Return the lines below a tensor: the part that is touched, whole, then the maps."""
+    part = [tile.describe()]
+    if len(part[0]) > _LONGEST:
+        part = part[0].replace(", ", ",\n").split("\n")  # one dimension a line
+    maps = [text for text in tile.maps.split(", ") if text]
+    return [*part, *maps, *(["nothing: beyond the end"] if tile.is_empty else [])]
+
+
+def _tensor(tile: TileView, title: str, told: Sequence[str], x: float, y: float, w: float, h: float) -> str:
     drawn = ([(0, 1, 1, 1)] * 2 + [(*r, e, c) for r, e, c in zip(tile.ranges, tile.shape, tile.counts, strict=True)])[
         -2:
     ]
     (top, bottom, rows, down), (left, right, columns, across) = drawn
     parts = [
         f'<text x="{x:.0f}" y="14" font-size="12" font-weight="600">{words(tile.tensor)}</text>',
-        f'<text class="wb-quiet" x="{x:.0f}" y="28" font-size="10.5">{"×".join(map(str, tile.shape)) or "scalar"}, '
-        f"{tile.role}</text>",
+        f'<text class="wb-quiet" x="{x:.0f}" y="28" font-size="10.5">{words(title)}</text>',
         f'<rect class="wb-box" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}"/>',
     ]
     for count, vertical in ((across, True), (down, False)):
@@ -146,18 +156,12 @@ def _tensor(tile: TileView, x: float, y: float, w: float, h: float) -> str:
                 ends = f"M{at:.1f} {y:.1f} v{h:.1f}" if vertical else f"M{x:.1f} {at:.1f} h{w:.1f}"
                 parts.append(f'<path class="wb-stroke" stroke-width="0.4" d="{ends}"/>')
     if not tile.is_empty:
-        fill = 'class="wb-bar-good"' if tile.role == "read" else 'fill="url(#wb-hatch)" stroke="currentColor"'
+        fill = "wb-bar-good" if tile.role == "read" else "wb-bar-bad wb-written"
         wide, high = max(2.0, w * (right - left) / columns), max(2.0, h * (bottom - top) / rows)
         parts.append(
-            f'<rect {fill} x="{x + w * left / columns:.1f}" y="{y + h * top / rows:.1f}" width="{wide:.1f}" '
+            f'<rect class="{fill}" x="{x + w * left / columns:.1f}" y="{y + h * top / rows:.1f}" width="{wide:.1f}" '
             f'height="{high:.1f}"><title>{words(tile.describe())}</title></rect>'
         )
-    told = [_short(tile.describe()), *(text for text in tile.maps.split(", ") if text)]
-    told += ["nothing: beyond the end"] if tile.is_empty else []
     for line, text in enumerate(told):
         parts.append(f'<text x="{x:.0f}" y="{y + h + 15 + 13 * line:.0f}" font-size="10.5">{words(text)}</text>')
     return "".join(parts)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 30 else text[:29] + "…"

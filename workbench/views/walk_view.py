@@ -16,7 +16,7 @@ from workbench.verify.verdict import Verdict
 from workbench.verify.walkthrough import Side, ValueStep, Walkthrough
 from workbench.views.markup import Cell, Row, doing, facts, paragraph, showing, table, words
 
-ROWS, COLUMNS = 6, 6
+ROWS, COLUMNS = 6, 5
 """Elements of a tensor that a table shows."""
 
 
@@ -74,7 +74,8 @@ def _shape(step: ValueStep) -> str:
     if step.level == "kernel":
         return "×".join(map(str, step.shape)) or "scalar"
     grid, tile = step.shape[:4], step.shape[4:]
-    return f"{'×'.join(map(str, tile)) or 'scalar'} in {'×'.join(map(str, grid[:3]))} blocks, {grid[3]} iterations"
+    blocks = f"{'×'.join(map(str, grid[:3]))} block{'' if math.prod(grid[:3]) == 1 else 's'}"
+    return f"{'×'.join(map(str, tile)) or 'scalar'} in {blocks}, {grid[3]} iteration{'' if grid[3] == 1 else 's'}"
 
 
 def aligned(position: int, count: int, longest: int) -> int:

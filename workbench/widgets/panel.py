@@ -22,6 +22,8 @@ from workbench.views.panel_style import colour_rules
 
 Spec = dict[str, Any]
 _STATIC = files("workbench.widgets") / "static"
+SETTLE_S = 1.0
+"""Seconds that the static twin waits, at most, for work that is nearly done; the live widget is on the page before."""
 STYLES = colour_rules() + (_STATIC / "panel.css").read_text(encoding="utf-8")
 
 
@@ -124,6 +126,9 @@ class Panel(anywidget.AnyWidget):
                 for name, value in traits.items():
                     setattr(self, name, value)
 
+    def settle(self, timeout_s: float) -> None:
+        """Wait for what is drawn beside the notebook, but not longer; subclasses that draw so say for what."""
+
     # ------------------------------------------------------------------------------------------------- without a page
     def describe(self) -> str:
         """Return the widget as plain text."""
@@ -171,8 +176,10 @@ class Panel(anywidget.AnyWidget):
         from IPython.display import display
 
         bundle, metadata = self._repr_mimebundle_()
-        twin = bundle.pop("text/html")
+        del bundle["text/html"]
         display(bundle, raw=True, metadata=metadata)  # type: ignore[no-untyped-call]
+        self.settle(SETTLE_S)
+        twin = self.static_html()
         display({"text/html": twin, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:

@@ -65,8 +65,12 @@ class ScheduleExplorer(Panel):
     ready = traitlets.Bool(False).tag(sync=True)
 
     layout_rows: Sequence[Sequence[Spec]] = (
-        (pane("map", "schedules", grow=3, basis=480), pane("cell", "the chosen cell", grow=2, basis=380)),
-        (pane("parts", "where its time goes", basis=400), pane("roofline", "roofline", basis=380)),
+        (pane("map", "schedules", basis=700, height=560),),
+        (
+            pane("cell", "the chosen cell", basis=250),
+            pane("parts", "where its time goes", basis=300),
+            pane("roofline", "roofline", basis=340),
+        ),
     )
 
     def __init__(
@@ -233,10 +237,12 @@ class ScheduleExplorer(Panel):
         counts = self._cell_counts(tab)
         measured = self._measured_cells() if self._number() == 0 else {}
         svg = heat_svg(heat, counts, measured, self.metric, (self.cell[0], self.cell[1]))
+        of = f"of kernel {self._table().tiling.label} alone" if len(self.space.kernels) > 1 else "of a cell"
+        cells = "1 cell of this map was" if len(measured) == 1 else f"{len(measured)} cells of this map were"
         told = {
-            "cost": "least modelled time of a cell, in microseconds; strong is cheap; crossed out: nothing fits",
+            "cost": f"least modelled time {of}, in microseconds; strong is cheap; crossed out: nothing fits",
             "fits": "share of a cell's schedules that a block can hold",
-            "measured": f"measured time, in microseconds, L2 cold; {len(measured)} cells of this map were measured",
+            "measured": f"measured time of the whole program, in microseconds, L2 cold; {cells} measured",
         }[self.metric]
         refused = ", ".join(f"{reason} {number:,}" for reason, number in self.space.refused.items())
         self.put(
@@ -256,7 +262,12 @@ class ScheduleExplorer(Panel):
             self.put({"cell": gone, "parts": "", "roofline": ""}, cost_us=float("nan"), chosen=[])
             self._draw_map()
             return
-        told = paragraph(f"{where}: {row.cost_us:.2f} us, modelled")
+        whole = (
+            ", modelled; the whole program with the best of its other kernels"
+            if len(row.parameters) > 1
+            else ", modelled"
+        )
+        told = paragraph(f"{where}: {row.cost_us:.2f} us{whole}")
         measured = self._measured_cells().get((self.cell[0], self.cell[1]))
         told += paragraph(f"measured in this cell: {measured:.2f} us (L2 cold)") if measured is not None else ""
         try:
@@ -296,6 +307,10 @@ class ScheduleExplorer(Panel):
             f"ScheduleExplorer: {self.title}. {self.status}; {self.x} = {self.cell[0]}, {self.y} = {self.cell[1]}: "
             f"{self.cost_us:.2f} us modelled, {self.chosen}"
         )
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait for what is worked out beside the notebook."""
+        self._worker.wait(timeout_s)
 
     def free(self) -> None:
         """Stop the thread."""

@@ -35,6 +35,9 @@ from workbench.widgets.worker import Worker
 REFRESH_S = 0.2
 """Seconds between two drawings while a search runs."""
 
+PRUNERS = (*DEFAULT, *(name for name in pruner_names() if name not in (*DEFAULT, "none")))
+"""What can be ticked: the usual ones first."""
+
 _SHORTCUTS = {
     "ArrowRight": ["step", None, "step"],
     "ArrowLeft": ["back", None, "back"],
@@ -75,7 +78,10 @@ class SearchStepper(Panel):
     max_events = traitlets.Int(200_000, min=1)
 
     layout_rows: Sequence[Sequence[Spec]] = (
-        (pane("event", "event", grow=3, basis=380), pane("graph", "prefix as a graph", grow=2, basis=300, height=420)),
+        (
+            pane("event", "event", grow=3, basis=380, height=420),
+            pane("graph", "prefix as a graph", grow=2, basis=300, height=420),
+        ),
         (
             pane("verdicts", "what every pruner says", grow=3, basis=380),
             pane("counts", "kept and dropped so far", basis=300),
@@ -401,7 +407,10 @@ class SearchStepper(Panel):
         view = tape.view(at)
         kept, dropped = tape.tree.counts(at + 1)
         label_of = str if tape.desk is None else tape.desk.label
-        tree, notice = tree_html(tape.tree, at, limit=self.tree_limit, total=len(tape.events), label_of=label_of)
+        tree, notice = tree_html(
+            tape.tree, at, limit=self.tree_limit, total=len(tape.events), label_of=label_of,
+            extents=tape.desk.extents if tape.desk is not None else None,
+        )  # fmt: skip
         more = "" if tape.is_finished else "+"
         panels = {
             "event": event_html(view, tape.desk.axes if tape.desk is not None else ""),
@@ -455,14 +464,26 @@ class SearchStepper(Panel):
             next_line(),
             button("continue_from", "continue from this prefix"),
             button("keep_pruned", "keep this dropped one"),
-            field("text", "pruners", "pruners", hint=f"names out of {', '.join(pruner_names())}"),
             field("number", "max_block_ops", "block operators", min=1, max=16),
-            button("restart", "search anew, compare"),
+            button("restart", "search anew, compare", hint="with the pruners and the limit chosen here"),
+            next_line(),
+            field(
+                "choices",
+                "pruners",
+                "pruners",
+                options=[[name, name] for name in PRUNERS],
+                hint="none ticked: no pruner",
+            ),
         ]
 
     def describe(self) -> str:
         """Return what is shown as plain text."""
         return f"SearchStepper: {self.title}. {self.status}: {self.value}"
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait until the tree has read the events that there are, unless it searches or plays."""
+        if not self.playing and not self.running:
+            self._worker.wait(timeout_s)
 
     def free(self) -> None:
         """Stop the thread."""

@@ -293,6 +293,10 @@ class VerifierView(Panel):
         verdict = self.verdict.describe() if self.verdict is not None else self.status
         return f"VerifierView: {self.title}. {verdict}\nshowing {self.left_name} beside {self.right_name}"
 
+    def settle(self, timeout_s: float) -> None:
+        """Wait for what is worked out beside the notebook."""
+        self._worker.wait(timeout_s)
+
     def free(self) -> None:
         """Stop the thread."""
         self._worker.stop()

@@ -73,7 +73,7 @@ def test_keys_move_within_the_map(explorer: ScheduleExplorer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "words"), [("fits", "a block can hold"), ("measured", "1 cells of this map"), ("cost", "least modelled")]
+    ("metric", "words"), [("fits", "a block can hold"), ("measured", "1 cell of this map"), ("cost", "least modelled")]
 )
 def test_three_kinds_of_numbers(explorer: ScheduleExplorer, metric: Metric, words: str) -> None:
     explorer.x, explorer.y = "c", "loop"

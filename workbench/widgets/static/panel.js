@@ -75,12 +75,15 @@ function render({ model, el }) {
         spec = now;
         button.textContent = now.label;
         button.title = now.hint || "";
+        // a disabled button hears no keys, so the focus goes to the widget, whose keys then still work
+        if (now.disabled && document.activeElement === button) root.focus({ preventScroll: true });
         button.disabled = Boolean(now.disabled);
         button.dataset.do = now.do;
         button.classList.toggle("wb-primary", Boolean(now.primary));
         if ("pressed" in now) button.setAttribute("aria-pressed", String(Boolean(now.pressed)));
       };
     }
+    if (first.kind === "choices") return makeChoices(first);
     const label = add(bar, "label", `wb-field wb-${first.kind}`);
     const name = add(label, "span", "wb-label");
     const tags = { select: "select", area: "textarea" };
@@ -132,6 +135,37 @@ function render({ model, el }) {
       else if (now.trait in pending) return;
       else if (document.activeElement !== input || now.kind !== "text") input.value = value;
       if (shown) shown.textContent = now.shown ?? input.value;
+      if (now.kind === "text") input.size = Math.min(Math.max(String(input.value).length + 1, 12), 64);
+    };
+  };
+
+  // several of some names, each with a box to tick; the trait is their names with commas between
+  const makeChoices = (first) => {
+    const group = add(bar, "div", "wb-field wb-choices");
+    group.setAttribute("role", "group");
+    const name = add(group, "span", "wb-label");
+    const boxes = new Map();
+    const chosen = () => model.get(first.trait).split(",").map((word) => word.trim()).filter(Boolean);
+    for (const [value, words] of first.options) {
+      const label = add(group, "label", "wb-choice");
+      const box = add(label, "input", "");
+      box.type = "checkbox";
+      box.value = value;
+      label.append(words);
+      boxes.set(value, box);
+      box.addEventListener("change", () => {
+        const others = chosen().filter((other) => other !== value && !boxes.has(other));
+        const ticked = [...boxes].filter(([, one]) => one.checked).map(([one]) => one);
+        put(first.trait, [...ticked, ...others].join(", "));
+      });
+    }
+    return (now) => {
+      name.textContent = now.label;
+      group.setAttribute("aria-label", now.label);
+      group.title = now.hint || "";
+      group.dataset.trait = now.trait;
+      const names = chosen();
+      for (const [value, box] of boxes) box.checked = names.includes(value);
     };
   };
 
@@ -163,18 +197,29 @@ function render({ model, el }) {
       if (html === pane.html) continue;
       pane.html = html;
       const [top, left] = [pane.content.scrollTop, pane.content.scrollLeft];
+      const focused = pane.content.contains(document.activeElement) ? identity(document.activeElement) : null;
+      const opened = [...pane.content.querySelectorAll("details")].map((one) => one.open);
       pane.content.innerHTML = html;
       pane.content.querySelectorAll("[tabindex], summary").forEach(keepKeys);
+      pane.content.querySelectorAll("details").forEach((one, place) => (one.open = opened[place] ?? one.open));
       pane.content.scrollTop = top;
       pane.content.scrollLeft = left;
       const wanted = pane.content.querySelector("[data-into-view]");
-      if (wanted) {
-        const [box, here] = [pane.content.getBoundingClientRect(), wanted.getBoundingClientRect()];
-        if (here.top < box.top || here.bottom > box.bottom)
-          pane.content.scrollTop += here.top - box.top - box.height / 3;
+      if (wanted) bringIntoView(pane.content, wanted);
+      // what had the focus was drawn anew: it, else what it became, else the widget keeps the keys
+      if (focused !== null) {
+        const again = [...pane.content.querySelectorAll("[tabindex], summary")].find((one) => identity(one) === focused);
+        (again ?? root).focus({ preventScroll: true });
       }
     }
     mark();
+  };
+  const identity = (element) =>
+    [element.tagName === "SUMMARY", element.dataset.do, element.dataset.value, element.dataset.link].join("|");
+  const bringIntoView = (content, wanted) => {
+    const [box, here] = [content.getBoundingClientRect(), wanted.getBoundingClientRect()];
+    if (here.top < box.top || here.bottom > box.bottom) content.scrollTop += here.top - box.top - box.height / 3;
+    if (here.left < box.left || here.left > box.right) content.scrollLeft += here.left - box.left - box.width / 3;
   };
   const mark = () => {
     const chosen = model.get("selected");
@@ -183,8 +228,23 @@ function render({ model, el }) {
       item.classList.toggle("wb-selected", chosen !== "" && links.includes(chosen));
     }
   };
+  const showChosen = () => {
+    mark();
+    for (const { content } of panes.values()) {
+      const chosen = [...content.querySelectorAll(".wb-selected")];
+      const box = content.getBoundingClientRect();
+      const seen = chosen.some((one) => {
+        const here = one.getBoundingClientRect();
+        return here.top >= box.top && here.bottom <= box.bottom;
+      });
+      if (chosen.length && !seen) bringIntoView(content, chosen[0]);
+    }
+  };
+  let hovered = null;
   const hover = (event) => {
-    const target = event.target.closest?.("[data-link]");
+    const target = event.type === "mouseleave" ? null : event.target.closest?.("[data-link]") ?? null;
+    if (target === hovered) return;
+    hovered = target;
     const links = target ? target.dataset.link.split(" ") : [];
     for (const item of body.querySelectorAll("[data-link]")) {
       const others = item.dataset.link.split(" ");
@@ -216,6 +276,14 @@ function render({ model, el }) {
         event.preventDefault();
         return;
       }
+    }
+    const row = event.target.closest?.('[role="treeitem"]');
+    if (row && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      const next = event.key === "ArrowDown" ? row.nextElementSibling : row.previousElementSibling;
+      next?.focus();
+      event.preventDefault();
+      event.stopPropagation();
+      return;
     }
     const wanted = model.get("shortcuts")[event.key];
     if (!wanted) return;
@@ -278,7 +346,7 @@ function render({ model, el }) {
   listen("controls", listenControls);
   listen("rows", drawLayout);
   listen("panels", drawPanels);
-  listen("selected", mark);
+  listen("selected", showChosen);
   listen("shortcuts", drawKeys);
   listen("theme", drawTheme);
   for (const trait of ["title", "status", "notice"]) listen(trait, drawTexts);
