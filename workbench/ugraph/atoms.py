@@ -47,10 +47,11 @@ class Atoms:
 
     Attributes: cuts; equalities: pairs of runs of equal extent that no common refinement aligns; sums: (run, parts), a
     concatenation and its parts; fixed: atoms whose extent must not change; on_clash: called with two atoms that stand
-    beside each other in a tensor and are about to become one.
+    beside each other in a tensor and are about to become one; watched: whether who stands beside whom is kept, without
+    which `on_clash` is never called and `would_clash` must not be.
     """
 
-    def __init__(self, on_clash: Callable[[int, int], None] | None = None) -> None:
+    def __init__(self, on_clash: Callable[[int, int], None] | None = None, *, watched: bool = True) -> None:
         self.extents: list[int] = []
         self.kinds: list[set[AtomKind]] = []
         self._parent: list[int] = []
@@ -61,6 +62,7 @@ class Atoms:
         self.sums: list[tuple[Run, tuple[Run, ...]]] = []
         self.fixed: set[int] = set()
         self.on_clash = on_clash
+        self.watched = watched
 
     # ------------------------------------------------------------------------------------------------------ reading
     def fresh(self, extent: int, kind: AtomKind) -> int:
@@ -81,7 +83,8 @@ class Atoms:
     def resolve(self, run: Sequence[int]) -> Run:
         """Return a run in representatives that are not split."""
         if not self._parts:  # most graphs split no atom
-            return tuple(map(self.find, run))
+            parent = self._parent
+            return tuple([atom if parent[atom] == atom else self.find(atom) for atom in run])
         result: list[int] = []
         for atom in run:
             root = self.find(atom)
@@ -95,6 +98,9 @@ class Atoms:
         while changed:
             changed = False
             for cut in self.cuts:
+                outermost = self.find(cut.counts[0])
+                if outermost not in current and outermost not in self._parts:
+                    continue  # most cuts are of other dimensions
                 if len(current) < len(cut.counts) + len(cut.tile):
                     continue
                 whole = self.resolve(cut.counts + cut.tile)
@@ -139,6 +145,8 @@ class Atoms:
     # ---------------------------------------------------------------------------------------------------- unification
     def beside(self, dims: Sequence[Run]) -> None:
         """Note that these dimensions belong to one tensor: none of their atoms is another."""
+        if not self.watched:
+            return
         atoms = [atom for run in dims for atom in self.resolve(run)]
         for number, atom in enumerate(atoms):
             if self.on_clash is not None and atom in atoms[:number]:
@@ -284,18 +292,21 @@ class Atoms:
 
         Concatenations of equal extents that became one have equal parts.
         """
+        alike = [
+            (cut, other)
+            for number, cut in enumerate(self.cuts)
+            for other in self.cuts[:number]
+            if cut.launch == other.launch
+            and cut.axes == other.axes
+            and self.extent(cut.base) == self.extent(other.base)
+        ]
         before = -1
         while before != (before := self._state()):
-            for number, cut in enumerate(self.cuts):
-                for other in self.cuts[:number]:
-                    if (cut.launch, cut.axes) != (other.launch, other.axes):
-                        continue
-                    if self.extent(cut.base) != self.extent(other.base):
-                        continue
-                    if self.normal(cut.base) == self.normal(other.base):
-                        self.same(cut.tile, other.tile)
-                    elif self.resolve(cut.tile) == self.resolve(other.tile) and cut.tile:
-                        self.same(cut.base, other.base)
+            for cut, other in alike:
+                if self.normal(cut.base) == self.normal(other.base):
+                    self.same(cut.tile, other.tile)
+                elif self.resolve(cut.tile) == self.resolve(other.tile) and cut.tile:
+                    self.same(cut.base, other.base)
             for number, (run, parts) in enumerate(self.sums):
                 for other_run, other_parts in self.sums[:number]:
                     extents = [[self.extent(part) for part in group] for group in (parts, other_parts)]

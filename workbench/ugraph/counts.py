@@ -26,6 +26,7 @@ from workbench.ugraph.scalars import ONE, scalar
 LARGEST_GROUP = 3  # sums whose counts are multiplied into one constant
 ROUNDING = 2.0**-50  # a quotient or root rounded to float64 once or twice
 _ZERO, _ONE = Fraction(0), Fraction(1)
+_CONSTANTS = ("scale", "constant")
 _SUMS = ("sum", "matmul", "sum_to_columns")
 _SUMMING = (AccumulatorKind.SUM, AccumulatorKind.SUM_DIM, AccumulatorKind.SUM_TO_COLUMNS)
 
@@ -57,11 +58,10 @@ class _Carried:
 
     constants: Mapping[int, Fraction] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
-    is_one: bool = False
 
     def times(self, other: _Carried, degree: Fraction) -> _Carried:
         """Return what the product of this value and a power of another carries."""
-        if not other.constants and not other.spans and self.is_one <= other.is_one:
+        if other.is_nothing:
             return self
         constants = dict(self.constants)
         for step, exponent in other.constants.items():
@@ -73,8 +73,15 @@ class _Carried:
         return _Carried(
             {step: exponent for step, exponent in constants.items() if exponent},
             tuple(span for span in spans.values() if span.exponent),
-            self.is_one and other.is_one,
         )
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it is proportional to no constant and no sum."""
+        return not self.constants and not self.spans
+
+
+_NOTHING = _Carried()
 
 
 def recognize_counts(dimensions: Dimensions, *, roots: bool) -> dict[int, CountPower]:
@@ -82,6 +89,8 @@ def recognize_counts(dimensions: Dimensions, *, roots: bool) -> dict[int, CountP
 
     roots: also recognise the square root of a count, as in the 1/sqrt(d) of attention.
     """
+    if not any(isinstance(step.node, OpNode) and step.node.op in _CONSTANTS for step in dimensions.flow.steps):
+        return {}
     return _Recognizer(dimensions, roots).run()
 
 
@@ -94,9 +103,9 @@ class _Recognizer:
     def run(self) -> dict[int, CountPower]:
         carried: dict[int, _Carried] = {}
         for number, step in enumerate(self.flow.steps):
-            operands = [carried[value] for value in step.operands]
-            result = self._step(number, step, operands)
-            carried.update(dict.fromkeys(step.results, result))
+            result = self._step(number, step, [carried[value] for value in step.operands])
+            for value in step.results:
+                carried[value] = result
         for value in self.flow.outputs:
             self._stop(carried[value])
         return self.found
@@ -104,7 +113,7 @@ class _Recognizer:
     def _step(self, number: int, step: Step, operands: list[_Carried]) -> _Carried:
         match step.node:
             case DeviceTensor():
-                return _Carried()
+                return _NOTHING
             case InputIterator() | OutputSaver() | RunningMax():
                 return operands[0]
             case OpNode():
@@ -116,19 +125,20 @@ class _Recognizer:
 
     def _operator(self, number: int, node: OpNode, operands: list[_Carried]) -> _Carried:
         if node.op == "constant":
-            return _Carried({number: Fraction(1)} if self._value(number) else {}, (), True)
-        result = _Carried(is_one=True)
-        covered: set[int] = set()
-        for law in node.spec.homogeneous(node.attribute_map):
-            which = law.operands or tuple(range(len(operands)))
-            covered.update(which)
-            result = result.times(self._through(law, [operands[operand] for operand in which]), _ONE)
-        for position, operand in enumerate(operands):
-            if position not in covered:
-                self._stop(operand)
+            return _Carried({number: _ONE}) if self._value(number) else _NOTHING
+        result = _NOTHING
+        if not all([operand.is_nothing for operand in operands]):
+            covered: set[int] = set()
+            for law in node.spec.homogeneous(node.attribute_map):
+                which = law.operands or tuple(range(len(operands)))
+                covered.update(which)
+                result = result.times(self._through(law, [operands[operand] for operand in which]), _ONE)
+            for position, operand in enumerate(operands):
+                if position not in covered:
+                    self._stop(operand)
         if node.op == "scale":
             if not self._value(number):
-                return _Carried()
+                return _NOTHING
             result = result.times(_Carried({number: _ONE}), _ONE)
         if node.op in _SUMS:
             for run in self.dimensions.reduced[number]:
@@ -138,14 +148,14 @@ class _Recognizer:
     def _through(self, law: Homogeneity, operands: list[_Carried]) -> _Carried:
         """Return what passes through: all of one operand, of several that scale together what sums they share."""
         if len(operands) == 1:
-            return _Carried().times(operands[0], law.degree)
+            return operands[0] if law.degree == 1 else _NOTHING.times(operands[0], law.degree)
         for operand in operands:
             self._stop(operand)
         shared = operands[0].spans
         for operand in operands[1:]:
             keys = [(self.atoms.extent(span.run), span.exponent) for span in operand.spans]
             shared = tuple(span for span in shared if (self.atoms.extent(span.run), span.exponent) in keys)
-        return _Carried().times(_Carried({}, shared), law.degree)
+        return _NOTHING.times(_Carried({}, shared), law.degree)
 
     def _accumulator(self, number: int, node: Accumulator, operands: list[_Carried]) -> _Carried:
         for operand in operands[1:]:
@@ -157,8 +167,8 @@ class _Recognizer:
             return result
         if node.kind is AccumulatorKind.RMS and node.eps:
             self._stop(operands[0])
-            return _Carried()
-        return _Carried(operands[0].constants, operands[0].spans)
+            return _NOTHING
+        return operands[0]
 
     def _summed(self, number: int, carried: _Carried, run: Run) -> _Carried:
         """Return what a sum over `run` carries: a span more, or one that grew to more of the same axis."""

@@ -5,12 +5,12 @@ Invariant: two dimensions share an atom exactly where operators, maps and cuts f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import assert_never
 
 from workbench.core.shapes import Shape
 from workbench.core.tensors import DeviceTensor
-from workbench.ops.spec import Concatenated, Dim, DimSource, Factor, Piece, Product, Regrouped, Same
+from workbench.ops.spec import AxisMap, Concatenated, Dim, DimSource, Factor, Piece, Product, Regrouped, Same
 from workbench.ugraph.atoms import AtomKind, Atoms, Run
 from workbench.ugraph.dataflow import Dataflow, Step
 from workbench.ugraph.inference import LOOP
@@ -29,6 +29,13 @@ _COUNTING = (
     AccumulatorKind.RESCALE_SUM,
 )
 """Accumulators whose result grows with the number of iterations when every iteration adds the same."""
+
+_LOOP_BIT = 1 << LOOP
+
+MOST_AXIS_MAPS = 20_000
+"""Operators on shapes whose axis maps are remembered: a search looks at thousands of graphs of the same few."""
+
+_AXIS_MAPS: dict[tuple[object, ...], AxisMap] = {}
 
 Dims = tuple[Run, ...]
 Use = tuple[int, int]  # number of the step, position of the operand
@@ -55,7 +62,7 @@ class Dimensions:
         self.grid: list[Run] = []
         self.loop: list[int] = []
         self.step = 0
-        self._varies: dict[int, frozenset[int]] = {}  # per tile, along which grid axes and whether over the loop (3)
+        self._varies: dict[int, int] = {}  # per tile, along which grid axes and whether over the loop (3), as bits
         for node in flow.launches:
             self.grid.append(tuple(atoms.fresh(count, AtomKind.GRID) for count in node.block.grid_dims))
             self.loop.append(atoms.fresh(node.block.forloop_range, AtomKind.LOOP))
@@ -74,24 +81,34 @@ class Dimensions:
 
     def _fix_multiplicities(self, step: Step) -> None:
         """Let a count never change that says how often the same is added or stored: 64 iterations of x are 64 x."""
-        varies = frozenset[int]().union(*(self._varies.get(value, frozenset()) for value in step.operands))
+        varies = 0
+        for value in step.operands:
+            varies |= self._varies[value]
         match step.node:
             case InputIterator():
-                varies = frozenset(axis for axis in range(LOOP) if step.node.imap[axis] is not None)
-                varies |= {LOOP} if step.node.fmap is not None else frozenset()
+                varies = _LOOP_BIT if step.node.fmap is not None else 0
+                for axis, dim in enumerate(step.node.imap):
+                    varies |= 0 if dim is None else 1 << axis
             case Accumulator(kind=kind):
                 assert step.launch is not None
-                if LOOP not in varies and kind in _COUNTING:
+                if not varies & _LOOP_BIT and kind in _COUNTING:
                     self.atoms.fix((self.loop[step.launch],))
-                varies -= {LOOP}
+                varies &= ~_LOOP_BIT
             case OutputSaver():
                 assert step.launch is not None
-                replicas = [axis for axis in range(LOOP) if step.node.omap[axis] is not None and axis not in varies]
-                self.atoms.fix([self.grid[step.launch][axis] for axis in replicas])
-                varies = frozenset()
+                grid = self.grid[step.launch]
+                self.atoms.fix(
+                    [
+                        grid[axis]
+                        for axis, dim in enumerate(step.node.omap)
+                        if dim is not None and not varies >> axis & 1
+                    ]
+                )
+                varies = 0
             case _:
                 pass
-        self._varies.update(dict.fromkeys(step.results, varies))
+        for value in step.results:
+            self._varies[value] = varies
 
     def use(self, number: int, position: int) -> Dims:
         """Return the runs that a step sees of one of its operands."""
@@ -131,14 +148,13 @@ class Dimensions:
     def _operator(self, step: Step, operands: list[Dims]) -> list[Dims]:
         node = step.node
         assert isinstance(node, OpNode)
-        shapes = tuple(self.flow.shapes[value] for value in step.operands)
-        axis_map = node.spec.axes(shapes, node.attribute_map)
+        shapes = tuple([self.flow.shapes[value] for value in step.operands])
+        axis_map = _axis_map(node, shapes)
         made = _Sources(self.atoms, operands)
         results = []
         for value, sources in zip(step.results, axis_map.results, strict=True):
             shape = self.flow.shapes[value]
-            pieces = {source.dim: node.attribute_map.get("parts") for source in sources if isinstance(source, Piece)}
-            results.append(tuple(made.run(source, shape[axis], pieces) for axis, source in enumerate(sources)))
+            results.append(tuple([made.run(source, shape[axis], node) for axis, source in enumerate(sources)]))
         for group in axis_map.reduced:
             runs = [made.reduced(member) for member in group]
             for run in runs[1:]:
@@ -203,6 +219,17 @@ class Dimensions:
         return tuple(counts[axis] for axis in sorted(mapped))
 
 
+def _axis_map(node: OpNode, shapes: tuple[Shape, ...]) -> AxisMap:
+    rule = node.spec.axes
+    key = (rule, node.attributes, shapes)
+    found = _AXIS_MAPS.get(key)
+    if found is None:
+        found = rule(shapes, node.attribute_map)
+        if len(_AXIS_MAPS) < MOST_AXIS_MAPS:
+            _AXIS_MAPS[key] = found
+    return found
+
+
 class _Sources:
     """Turns the sources of one operator's results into runs."""
 
@@ -216,8 +243,8 @@ class _Sources:
         self._mentioned.add(dim)
         return self.operands[dim.operand][dim.axis]
 
-    def run(self, source: DimSource, extent: int, pieces: Mapping[Dim, object]) -> Run:
-        """Return the run of a result dimension. pieces: per split dimension, the operator's parts."""
+    def run(self, source: DimSource, extent: int, node: OpNode) -> Run:
+        """Return the run of a result dimension of an operator."""
         match source:
             case Same(dims=()):
                 return (self.atoms.fresh(extent, AtomKind.AXIS),) if extent > 1 else ()
@@ -230,7 +257,7 @@ class _Sources:
             case Concatenated(dims=dims):
                 return self.atoms.join(tuple(self.of(dim) for dim in dims))
             case Piece(dim=dim, start=start):
-                return self.piece(dim, start, pieces[dim])
+                return self.piece(dim, start, node.attribute_map.get("parts"))
             case Regrouped(dims=dims, position=position, extents=extents):
                 return self.regrouped(dims, extents)[position]
             case _:
@@ -238,7 +265,7 @@ class _Sources:
 
     def shared(self, runs: list[Run]) -> Run:
         """Return the one dimension that several operand dimensions are; a unit beside a tile of one is stretched."""
-        if runs.count(runs[0]) == len(runs):
+        if len(runs) == 1 or runs.count(runs[0]) == len(runs):
             return runs[0]
         proper = [run for run in runs if not self.atoms.is_unit(run)] or runs
         for run in runs:

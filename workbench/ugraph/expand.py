@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import Protocol, TypeVar, assert_never
 
-from workbench.core.tensors import DeviceTensor
+from workbench.core.tensors import DeviceTensor, SharedTensor
 from workbench.errors import MissingRuleError
 from workbench.ops.attributes import complete_attributes, integer
 from workbench.ops.registry import operator
-from workbench.ops.spec import Attributes, AttributeValue
+from workbench.ops.spec import Apply, Attributes, AttributeValue
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.builder import BlockBuilder
 from workbench.ugraph.dataflow import Path
@@ -26,6 +27,8 @@ from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, AccumulatorKind, BlockNode, KernelNode, OpNode, ThreadNode
 from workbench.ugraph.rewrite import LevelBuilder, Rewriter, restate
 from workbench.ugraph.value import Value
+
+T = TypeVar("T")
 
 
 def expand(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:
@@ -40,7 +43,8 @@ def expand(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:
     return _Everything(keep_means).rewrite(graph) if any(map(_is_expanded, _nodes(graph))) else graph
 
 
-_CANONICAL = (AccumulatorKind.SUM, AccumulatorKind.MAX, AccumulatorKind.RESCALE)
+CANONICAL_ACCUMULATORS = (AccumulatorKind.SUM, AccumulatorKind.MAX, AccumulatorKind.RESCALE)
+"""Accumulators that fold iterations only."""
 
 
 def _nodes(graph: KernelGraph) -> Iterator[KernelNode | BlockNode]:
@@ -52,7 +56,7 @@ def _nodes(graph: KernelGraph) -> Iterator[KernelNode | BlockNode]:
 def _is_expanded(node: KernelNode | BlockNode) -> bool:
     match node:
         case Accumulator():
-            return node.kind not in _CANONICAL
+            return node.kind not in CANONICAL_ACCUMULATORS
         case OpNode():
             return node.spec.expand is not None
     return False
@@ -81,6 +85,48 @@ def expand_accumulators(graph: KernelGraph, *, keep_means: bool = False) -> Kern
     there `mean` stays.
     """
     return _Accumulators(keep_means).rewrite(graph)
+
+
+class Accumulate(Protocol[T]):
+    """Adds an accumulator of a kind, the rescaling factor after its operand, and returns what it leaves."""
+
+    def __call__(self, kind: AccumulatorKind, value: T, rescale: T | None = None) -> T:
+        """Return the accumulated value."""
+        ...
+
+
+def accumulator_in_parts(
+    node: Accumulator, put: Apply[T], accumulate: Accumulate[T], operands: Sequence[T], rescale: SharedTensor | None
+) -> T:
+    """Return what an accumulator that is not canonical leaves, made of operators and others (see `expand_accumulators`).
+
+    put, accumulate: add an operator, an accumulator (canonical, or a mean); rescale: the tile of the rescaling factor.
+    """
+    value = operands[0]
+    match node.kind:
+        case AccumulatorKind.SUM_DIM:
+            return accumulate(AccumulatorKind.SUM, put("sum", value, axis=-1))
+        case AccumulatorKind.SUM_TO_COLUMNS:
+            assert node.columns is not None
+            return accumulate(AccumulatorKind.SUM, put("sum_to_columns", value, columns=node.columns))
+        case AccumulatorKind.MAX_DIM:
+            return accumulate(AccumulatorKind.MAX, put("max", value, axis=-1))
+        case AccumulatorKind.MEAN:
+            return accumulate(AccumulatorKind.MEAN, value)
+        case AccumulatorKind.RMS:
+            made = accumulate(AccumulatorKind.MEAN, put("square", value))
+            if node.eps:
+                made = put("add", made, put("constant", value=node.eps))
+            return put("sqrt", made)
+        case AccumulatorKind.RESCALE_SUM:
+            assert rescale is not None
+            if rescale.shape[-1:] in ((), (1,)) and rescale.ragged[-1:] in ((), (None,)):
+                return accumulate(AccumulatorKind.RESCALE, put("sum", value, axis=-1), operands[1])
+            return put("sum", accumulate(AccumulatorKind.RESCALE, value, operands[1]), axis=-1)
+        case AccumulatorKind.SUM | AccumulatorKind.MAX | AccumulatorKind.RESCALE:
+            raise AssertionError(f"accumulator {node.kind.value} is canonical")
+        case _:
+            assert_never(node.kind)
 
 
 def inline_thread_graphs(graph: KernelGraph) -> KernelGraph:
@@ -144,44 +190,29 @@ class _Accumulators(_Pass):
         self.keep_means = keep_means
 
     def accumulator(self, block: BlockBuilder, node: Accumulator, operands: list[Value], path: Path) -> Value:
-        value, stem, kind = operands[0], node.result.name, node.kind
-        match kind:
-            case AccumulatorKind.SUM | AccumulatorKind.MAX | AccumulatorKind.RESCALE:
-                return self.plain_accumulator(block, node, operands, path)
-            case AccumulatorKind.SUM_DIM:
-                made = self._sum_of(block, stem, self.put(block, stem, "sum", value, axis=-1))
-            case AccumulatorKind.SUM_TO_COLUMNS:
-                assert node.columns is not None
-                made = self._sum_of(block, stem, self.put(block, stem, "sum_to_columns", value, columns=node.columns))
-            case AccumulatorKind.MAX_DIM:
-                folded = self.put(block, stem, "max", value, axis=-1)
-                made = block.accumulate(folded, AccumulatorKind.MAX, name=self.names(stem))
-            case AccumulatorKind.MEAN:
-                made = self._mean(block, stem, value)
-            case AccumulatorKind.RMS:
-                made = self._mean(block, stem, self.put(block, stem, "square", value))
-                if node.eps:
-                    made = self.put(block, stem, "add", made, self.put(block, stem, "constant", value=node.eps))
-                made = self.put(block, stem, "sqrt", made)
-            case AccumulatorKind.RESCALE_SUM:
-                factor = block.tile(operands[1])
-                if factor.shape[-1:] in ((), (1,)) and factor.ragged[-1:] in ((), (None,)):
-                    folded = self.put(block, stem, "sum", value, axis=-1)
-                    made = block.accumulate(folded, "rescale", rescale=operands[1], name=self.names(stem))
-                else:
-                    kept = block.accumulate(value, "rescale", rescale=operands[1], name=self.names(stem))
-                    made = self.put(block, stem, "sum", kept, axis=-1)
-        return restate(block, [made], node.results)[0]
+        if node.kind in CANONICAL_ACCUMULATORS:
+            return self.plain_accumulator(block, node, operands, path)
+        stem = node.result.name
 
-    def _sum_of(self, block: BlockBuilder, stem: str, value: Value) -> Value:
-        return block.accumulate(value, AccumulatorKind.SUM, name=self.names(stem))
+        def put(op: str, *read: Value, **attributes: AttributeValue) -> Value:
+            return self.put(block, stem, op, *read, **attributes)
+
+        def accumulate(kind: AccumulatorKind, value: Value, rescale: Value | None = None) -> Value:
+            if kind is AccumulatorKind.MEAN:
+                return self._mean(block, stem, value)
+            return block.accumulate(value, kind, rescale=rescale, name=self.names(stem))
+
+        rescale = block.tile(operands[1]) if len(operands) > 1 else None
+        made = accumulator_in_parts(node, put, accumulate, operands, rescale)
+        return restate(block, [made], node.results)[0]
 
     def _mean(self, block: BlockBuilder, stem: str, value: Value) -> Value:
         split = block.tile(value).ragged[-1]
         if self.keep_means or (split is not None and any(axis != LOOP for axis, _ in split.parts)):
             return block.accumulate(value, AccumulatorKind.MEAN, name=self.names(stem))
         count = value.shape[-1] * block.loop if split is None else split.extent
-        total = self._sum_of(block, stem, self.put(block, stem, "sum", value, axis=-1))
+        folded = self.put(block, stem, "sum", value, axis=-1)
+        total = block.accumulate(folded, AccumulatorKind.SUM, name=self.names(stem))
         return self.put(block, stem, "scale", total, factor=Fraction(1, count))
 
 

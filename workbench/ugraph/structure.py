@@ -20,17 +20,17 @@ from workbench.ops.movement import reshape_sources
 from workbench.ops.spec import Concatenated, DimSource, Factor, Homogeneity, OpKind, Piece, Product, Regrouped, Same
 from workbench.ugraph.atoms import AtomKind, Atoms, Run
 from workbench.ugraph.counts import constant_value, recognize_counts
-from workbench.ugraph.dataflow import Dataflow, Step, flatten
+from workbench.ugraph.dataflow import Dataflow, Step
 from workbench.ugraph.dimensions import SIZE_ATTRIBUTES, Dimensions
-from workbench.ugraph.expand import expand
+from workbench.ugraph.expanded_dataflow import flatten_expanded
 from workbench.ugraph.hashes import digest
 from workbench.ugraph.inference import LOOP, Place
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, AccumulatorKind, InputIterator, OpNode, OutputSaver, RunningMax
-from workbench.ugraph.scalars import ONE, Scalar, scalar
+from workbench.ugraph.scalars import ONE, scalar
 from workbench.ugraph.structure_terms import MINUS, UNIT, Coefficient, Printer, Term, Vertex
 
-_INVERSE = Fraction(-1)
+_ONCE, _INVERSE = Fraction(1), Fraction(-1)
 
 
 def structure_hash(graph: KernelGraph) -> str:
@@ -56,11 +56,14 @@ class _Structure:
     """
 
     def __init__(self, graph: KernelGraph) -> None:
-        self.flow: Dataflow = flatten(expand(graph, keep_means=True))
-        self.dimensions = Dimensions(self.flow, Atoms())
+        self.flow: Dataflow = flatten_expanded(graph)
+        self.dimensions = Dimensions(self.flow, Atoms(watched=False))
         self.dimensions.derive()
         self.counts = recognize_counts(self.dimensions, roots=True)
         self.ranks = [len(tensor.shape) for tensor in graph.inputs]
+        self._positions = {tensor.name: position for position, tensor in enumerate(graph.inputs)}
+        self._makers = self.flow.makers()
+        self._stored: dict[int, list[Run]] = {}
         self.vertices: list[Vertex] = []
         self._known: dict[tuple[int | None, str], int] = {}
         self._of_step: dict[int, int] = {}
@@ -107,7 +110,7 @@ class _Structure:
         operands = [self._terms[value] for value in step.operands]
         match step.node:
             case DeviceTensor():
-                position = [tensor.name for tensor in self.flow.graph.inputs].index(step.node.name)
+                position = self._positions[step.node.name]
                 result = Term(self._vertex(f"input {position}", (), "kernel", None))
             case InputIterator():
                 result = self._plain(step, self._load_label(step), operands)
@@ -133,8 +136,9 @@ class _Structure:
             return "kernel"
         if not self._looped[step.launch]:
             return "block"
-        names = {Place.LOOP: "loop", Place.AFTER: "after the loop", Place.INVARIANT: "at any time"}
-        return names[step.place or Place.INVARIANT]
+        if step.place is Place.LOOP:
+            return "loop"
+        return "after the loop" if step.place is Place.AFTER else "at any time"
 
     def _plain(self, step: Step, label: str, operands: Sequence[Term]) -> Term:
         """Return a vertex through whose only operand every constant passes."""
@@ -146,7 +150,8 @@ class _Structure:
         node = step.node
         assert isinstance(node, InputIterator)
         rank = len(self.flow.shapes[step.operands[0]])
-        split = [f"split {dim - rank}" for dim in range(rank) if self._is_split(step, dim)]
+        cut = sorted({dim for dim in node.imap if dim is not None})
+        split = [f"split {dim - rank}" for dim in cut if self._is_split(step, dim)]
         looped = [] if node.fmap is None else [f"looped {node.fmap - rank}"]
         return " ".join(["load", *looped, *split])
 
@@ -157,20 +162,24 @@ class _Structure:
         assert launch is not None
         atoms = self.dimensions.atoms
         axes = [axis for axis in range(LOOP) if node.imap[axis] == dim]
-        if not axes:
-            return False
-        saved = [
-            atoms.normal(run)
-            for other in self.flow.steps
-            if other.launch == launch and isinstance(other.node, OutputSaver)
-            for run in self.dimensions.values[other.results[0]]
-        ]
+        saved = self._saved_runs(launch)
         base = atoms.normal(self.dimensions.values[step.operands[0]][dim])
         counts = [atoms.find(self.dimensions.grid[launch][axis]) for axis in axes]
         if any(count in run for count in counts for run in saved):
             return True
         whole = any(base == run[at : at + len(base)] for run in saved for at in range(len(run)))
         return not whole and any(atoms.extents[count] > 1 for count in counts)
+
+    def _saved_runs(self, launch: int) -> list[Run]:
+        """Return the dimensions of what a launch stores."""
+        if launch not in self._stored:
+            self._stored[launch] = [
+                self.dimensions.atoms.normal(run)
+                for step in self.flow.steps
+                if step.launch == launch and isinstance(step.node, OutputSaver)
+                for run in self.dimensions.values[step.results[0]]
+            ]
+        return self._stored[launch]
 
     def _accumulator(self, number: int, step: Step, operands: list[Term]) -> Term:
         node, launch = step.node, step.launch
@@ -192,7 +201,7 @@ class _Structure:
 
     def _varies(self, value: int) -> bool:
         """Return True when a value of a block graph is made in the loop."""
-        return next(step for step in self.flow.steps if value in step.results).place is Place.LOOP
+        return self._makers[value].place is Place.LOOP
 
     # ----------------------------------------------------------------------------------------------------- operators
     def _operator(self, number: int, step: Step, operands: list[Term]) -> Term:
@@ -206,7 +215,7 @@ class _Structure:
                 value = constant_value(self.flow, number)
                 if value == 0:
                     return Term(self._vertex("times 0", [Term(base.vertex)], self._place(step), step.launch))
-                factor = Coefficient(Scalar(1 if value > 0 else -1), (), ((number, Fraction(1)),))
+                factor = Coefficient(ONE if value > 0 else MINUS.number, (), ((number, _ONCE),))
                 return Term(base.vertex, base.coefficient.times(factor), base.port)
             case "neg":
                 return Term(operands[0].vertex, operands[0].coefficient.times(MINUS), operands[0].port)
@@ -228,6 +237,8 @@ class _Structure:
 
     def _settled(self, term: Term) -> Term:
         """Return a term whose constants have been carried as far as they go: counts of sums below it, or numbers."""
+        if not term.coefficient.pending:
+            return term
         coefficient = Coefficient(term.coefficient.number, term.coefficient.counts)
         for number, exponent in term.coefficient.pending:
             value = Coefficient(scalar(abs(constant_value(self.flow, number))))
@@ -275,6 +286,18 @@ class _Structure:
         commutative: bool = False,
     ) -> Term:
         """Return a vertex, what its laws let through carried out of its operands."""
+        if all([term.coefficient is UNIT for term in operands]):
+            terms, outside = list(operands), UNIT
+        else:
+            terms, outside = self._carried_out(operands, laws, commutative)
+        if commutative:
+            terms.sort(key=lambda term: term.text(self.digest_of))
+        return Term(self._vertex(label, terms, self._place(step), step.launch), outside)
+
+    def _carried_out(
+        self, operands: Sequence[Term], laws: Sequence[Homogeneity], commutative: bool
+    ) -> tuple[list[Term], Coefficient]:
+        """Return operands without the constants that laws let through, and what these are together."""
         alone = {position for law in laws for position in law.operands if len(law.operands) == 1}
         alone |= {0} if len(operands) == 1 and laws else set()
         terms = [term if number in alone else self._settled(term) for number, term in enumerate(operands)]
@@ -287,9 +310,7 @@ class _Structure:
             outside = outside.times(pivot, law.degree)
             for position in which:
                 terms[position] = terms[position].scaled(UNIT.times(pivot, _INVERSE))
-        if commutative:
-            terms.sort(key=lambda term: term.text(self.digest_of))
-        return Term(self._vertex(label, terms, self._place(step), step.launch), outside)
+        return terms, outside
 
     def _pivot(self, terms: Sequence[Term], which: Sequence[int], commutative: bool) -> int:
         """Return the operand whose constant is carried out of a sum: a proper one, the first in a canonical order."""
@@ -306,6 +327,8 @@ class _Structure:
         assert isinstance(node, OpNode)
         if node.spec.kind not in (OpKind.ELEMENTWISE, OpKind.CONTRACTION) or len(step.operands) < 2:
             return operand
+        if 1 not in self.flow.shapes[step.operands[position]]:
+            return operand
         first = -1 if node.spec.kind is OpKind.ELEMENTWISE else -3
         dims, result = self.dimensions.values[step.operands[position]], self.dimensions.values[step.results[0]]
         unit = self.dimensions.atoms.is_unit
@@ -315,6 +338,8 @@ class _Structure:
 
     def _attributes(self, number: int, step: Step, node: OpNode) -> str:
         """Return an operator's attributes with every extent left out."""
+        if not node.attributes:
+            return ""
         shapes = [self.flow.shapes[value] for value in step.operands]
         texts = []
         for name, value in node.attributes:

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from workbench.ugraph.scalars import ONE, Scalar
 
-_ZERO = Fraction(0)
+_ONCE = Fraction(1)
 Powers = tuple[tuple[int, Fraction], ...]
 
 
@@ -27,11 +27,11 @@ class Coefficient:
     counts: Powers = ()
     pending: Powers = ()
 
-    def times(self, other: Coefficient, degree: Fraction = Fraction(1)) -> Coefficient:
+    def times(self, other: Coefficient, degree: Fraction = _ONCE) -> Coefficient:
         """Return this times a power of another."""
         if other is UNIT or (not other.counts and not other.pending and other.number.is_one):
             return self
-        if self is UNIT and degree == 1:
+        if self is UNIT and (degree is _ONCE or degree == 1):
             return other
         return Coefficient(
             self.number * other.number.power(degree),
@@ -41,6 +41,8 @@ class Coefficient:
 
     def text(self, name: Callable[[int], str]) -> str:
         """Return it, nothing pending, as a prefix of a product, empty for 1."""
+        if self is UNIT:
+            return ""
         parts = sorted(f"n({name(vertex)})" + ("" if e == 1 else f"^{e}") for vertex, e in self.counts)
         if not self.number.is_one:
             parts.insert(0, str(self.number))
@@ -52,7 +54,8 @@ def _added(left: Powers, right: Powers, degree: Fraction) -> Powers:
         return left
     powers = dict(left)
     for base, exponent in right:
-        powers[base] = powers.get(base, _ZERO) + degree * exponent
+        more = exponent if degree is _ONCE or degree == 1 else degree * exponent
+        powers[base] = powers[base] + more if base in powers else more
     return tuple(sorted((base, exponent) for base, exponent in powers.items() if exponent))
 
 
@@ -60,9 +63,12 @@ UNIT = Coefficient()
 MINUS = Coefficient(Scalar(-1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Term:
-    """A constant times a result of a vertex. Attributes: note: how an operator sees it (stretched dimensions)."""
+    """A constant times a result of a vertex. Attributes: note: how an operator sees it (stretched dimensions).
+
+    Never changed; not frozen, which would make it several times as slow to make, and hashing makes little else.
+    """
 
     vertex: int
     coefficient: Coefficient = UNIT
