@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("playwright")
-pytest.importorskip("voila")
 
 from playwright.sync_api import expect
 
