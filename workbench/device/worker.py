@@ -27,6 +27,8 @@ Kind = Literal["done", "error", "device fault", "timeout", "crash"]
 P = ParamSpec("P")
 T = TypeVar("T")
 LENGTH_BYTES, STDERR_TAIL = 8, 2000
+WAKE_S = 0.1
+"""Seconds after which a wait looks whether it was interrupted: a thread hears of it between two waits only."""
 
 # After these the CUDA context of a process is dead and the process must end. Names of the driver, of the runtime, and
 # the words both use.
@@ -196,8 +198,10 @@ def read_before(stream: Any, deadline: float) -> bytes | None:
         selector.register(descriptor, selectors.EVENT_READ)
         while len(data) < wanted:
             left = deadline - time.perf_counter()
-            if left <= 0 or not selector.select(left):
+            if left <= 0:
                 return None
+            if not selector.select(min(left, WAKE_S)):
+                continue
             part = os.read(descriptor, min(1 << 20, wanted - len(data)))
             if not part:
                 return b""
