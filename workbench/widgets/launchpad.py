@@ -185,13 +185,16 @@ class Launchpad(Panel):
         self._begin("search", lambda: self._search(program))
 
     def cancel(self) -> None:
-        """Stop what runs; candidates that are there stay, and a later search goes on where this one stopped."""
+        """Stop what runs; candidates that are there stay, and a later search goes on where this one stopped.
+
+        Returns within half a second; a step that cannot be interrupted ends first, and `running` says until when.
+        """
         if not self._worker.is_running:
             return
-        self._note = "stopping"
-        self._worker.stop(0.4)
-        self._note = "stopped" if not self._worker.is_running else "stopping after this step"
-        self.running = self._worker.is_running
+        if self._worker.stop(0.4):
+            self.running = False
+        else:
+            self._note = "stopping after this step"
         self.draw()
 
     def wait(self, timeout_s: float | None = None) -> Result | None:
@@ -223,7 +226,8 @@ class Launchpad(Panel):
             try:
                 work()
             except KeyboardInterrupt:
-                self._note = "stopped; search again to go on where it stopped"
+                again = ": search again to go on where it stopped" if name == "search" else "; the candidates are kept"
+                self._note = f"{name} stopped{again}"
             except (WorkbenchError, OSError) as error:
                 self._note = " ".join(str(error).split())
             finally:

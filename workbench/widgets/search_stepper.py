@@ -173,7 +173,7 @@ class SearchStepper(Panel):
             program=settings.program, space=space, pruners=None if chosen is None else tuple(chosen), **values
         )
         tape = Tape.live(made)
-        self._worker.stop()
+        self._worker.stop(0.4, grace_s=0.15)
         self.tape.read()
         self.tapes = [*self.tapes[-1:], tape]
         names = DEFAULT if made.pruners is None else [getattr(p, "name", p) for p in made.pruners]
@@ -283,12 +283,14 @@ class SearchStepper(Panel):
         return self.finished
 
     def cancel(self) -> None:
-        """Stop searching and playing; every event that is there stays. A later step goes on, where the search can."""
+        """Stop searching and playing, within half a second; every event that is there stays. A later step goes on."""
         searched, was = self.running, self.running or self.playing
         with self._guard:
             self.playing = self.running = False
-        self._worker.stop(0.4)
-        self.length = len(self.tape.events)
+        if not self._worker.stop(0.4, grace_s=0.15):  # inside a long call
+            self._worker.leave()
+            self.tape.leave()
+        self.length, self.finished = len(self.tape.events), self.tape.is_finished
         if searched and self.length:
             self.position = self.length - 1
         if was and not self.finished:
@@ -345,12 +347,14 @@ class SearchStepper(Panel):
 
     def _work(self) -> None:
         """In the thread: search, play, and let the tree read."""
-        tape = self.tape
+        tape, stopping = self.tape, self._worker.stopping
         drawn = time.monotonic()
-        while not self._worker.stopping.is_set() and not self.is_closed:
+        while not stopping.is_set() and not self.is_closed:
             full = len(tape.events) >= self.max_events
             if not tape.is_finished and not full and (self.running or len(tape.events) < self._wanted):
                 tape.grow()
+                if stopping.is_set():
+                    break
                 self._arrive(tape)
                 if time.monotonic() - drawn < REFRESH_S and not tape.is_finished:
                     continue
@@ -362,7 +366,7 @@ class SearchStepper(Panel):
                 if self.playing:
                     self._advance(tape)
             elif tape.tree.read < len(tape.events):
-                tape.read(stop=self._worker.stopping.is_set)
+                tape.read(stop=stopping.is_set)
                 self.draw()
             else:
                 if self.running:

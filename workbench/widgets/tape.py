@@ -1,12 +1,14 @@
 """The events of one run, live or recorded, as a sequence that may still grow; with the tree that is read from them.
 
-Invariant: a tape is read by number; it never loses an event, and says whether more may come.
+Invariant: a tape is read by number; it never loses an event, and says whether more may come. A search that was interrupted
+inside an event goes on at that event: its generator is dead then, so another one runs up to there, and events repeat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +117,35 @@ class Tape:
         return self.more is None
 
     def grow(self) -> bool:
-        """Search for one more event; return whether there was one."""
-        if self.more is None:
+        """Search for one more event; return whether there was one. An interruption leaves the tape as it was."""
+        more = self.more
+        if more is None:
             return False
         assert isinstance(self.events, list)
-        event = next(self.more, None)
+        try:
+            event = next(more, None)
+        except BaseException:
+            if self.more is more:
+                self.more = self._again()
+            raise
+        if self.more is not more:  # left behind meanwhile, and another thread goes on
+            return False
         if event is None:
             self.more = None
             return False
         # texts of the values engine are written by what the search changes, so they are written here, in its thread
         self.events.append(event if self.settings.engine == "prefix" else settled(event))
         return True
+
+    def leave(self) -> None:
+        """Go on without the search that another thread is inside of: what it still finds is not taken."""
+        if self.more is not None:
+            self.more = self._again()
+
+    def _again(self) -> Iterator[Event]:
+        """Yield the events after those that are there, from a search of its own."""
+        known = len(self.events)
+        yield from islice(self.settings.events(), known, None)
 
     def read(self, upto: int | None = None, *, stop: Callable[[], bool] | None = None) -> None:
         """Let the tree read the events up to a number, or all that are there."""

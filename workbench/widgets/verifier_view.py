@@ -113,14 +113,14 @@ class VerifierView(Panel):
     def _verify(self) -> None:
         try:
             found = verify(self.program, self.candidate, error=self.error, progress=self._say)
-            self._bounds = dict(found.bounds) or self._bounds_of_the_walk()
             if not self._worker.stopping.is_set():
+                self._bounds = dict(found.bounds) or self._bounds_of_the_walk()
                 self.verdict = found
         except WorkbenchError as error:
             self._said = str(error)
         finally:
-            self.running = False
             if not self._worker.stopping.is_set():
+                self.running = False
                 self.draw()
 
     def _bounds_of_the_walk(self) -> dict[str, float]:
@@ -131,6 +131,8 @@ class VerifierView(Panel):
         return {f"{bound.name}, small instance": bound.per_test} if bound.per_test else {}
 
     def _say(self, text: str) -> None:
+        if self._worker.stopping.is_set():
+            return
         self._said = text
         self.put({}, status=text)
 
@@ -142,6 +144,7 @@ class VerifierView(Panel):
     def do_cancel(self) -> None:
         """Stop verifying."""
         self._worker.stop(0.4)
+        self._worker.leave()
         self.running = False
         self._said = "" if self.verdict is not None else "stopped before there was a verdict"
         self.draw()
