@@ -19,6 +19,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
+from benchmarks.notebook_html import write_html, write_index
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDER = REPOSITORY / "notebooks"
 LIMIT_S = 90
@@ -31,27 +33,28 @@ del _warnings"""
 """What runs first: warnings of anything but the kernel's own machinery are errors."""
 
 
-FOLDED = """{%- extends 'lab/index.html.j2' -%}
-{%- block codecell -%}
-{%- if cell.metadata.get('jupyter', {}).get('source_hidden') -%}
-<details><summary style="margin-left: 6em; cursor: pointer">answer</summary>{{ super() }}</details>
-{%- else -%}{{ super() }}{%- endif -%}
-{%- endblock codecell -%}"""
-"""The pages: nbconvert's, but for answers, which are folded."""
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One execution. Attributes: notebook, with outputs; seconds: of wall time, kernel start included; fault: "" if none."""
+    """One execution.
+
+    Attributes: notebook, with outputs; seconds: of wall time, kernel start included; cpu_seconds: of processor time, of the
+    kernel and what it started; fault: "" if none.
+    """
 
     notebook: NotebookNode
     seconds: float
+    cpu_seconds: float
     fault: str
 
 
 def notebooks() -> list[Path]:
     """Return the notebooks in order."""
     return sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))
+
+
+def title(notebook: NotebookNode) -> str:
+    """Return a notebook's first heading."""
+    return str(notebook.cells[0].source).splitlines()[0].lstrip("# ")
 
 
 def execute(path: Path, *, notebook: NotebookNode | None = None, limit_s: float = LIMIT_S, go_on: bool = False) -> Run:
@@ -61,7 +64,7 @@ def execute(path: Path, *, notebook: NotebookNode | None = None, limit_s: float 
     """
     notebook = nbformat.read(path, as_version=4) if notebook is None else notebook
     notebook.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
-    start, fault = time.monotonic(), ""
+    start, cpu_start, fault = time.monotonic(), _cpu_of_children(), ""
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(
             notebook,
@@ -76,11 +79,17 @@ def execute(path: Path, *, notebook: NotebookNode | None = None, limit_s: float 
             fault = f"a cell was stopped after {limit_s:g} s"
         except (CellExecutionError, DeadKernelError) as error:
             fault = str(error)
-    seconds = time.monotonic() - start
+    seconds, cpu_seconds = time.monotonic() - start, _cpu_of_children() - cpu_start
     del notebook.cells[0]
     if not fault and seconds > limit_s:
         fault = f"took {seconds:.0f} s, {limit_s:g} s are allowed"
-    return Run(notebook, seconds, fault or ("" if go_on else _complaints(notebook)))
+    return Run(notebook, seconds, cpu_seconds, fault or ("" if go_on else _complaints(notebook)))
+
+
+def _cpu_of_children() -> float:
+    """Return the seconds of processor time of all processes that this one started and that have ended."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
 
 
 def _environment() -> dict[str, str]:
@@ -106,20 +115,6 @@ def _complaints(notebook: NotebookNode) -> str:
     return "\n".join(texts)
 
 
-def write_html(notebook: NotebookNode, path: Path) -> None:
-    """Write an executed notebook as one HTML file, answers folded; only formulas need the network, to be typeset."""
-    from jinja2 import DictLoader
-    from nbconvert import HTMLExporter
-
-    exporter = HTMLExporter(
-        extra_loaders=[DictLoader({"folded.html.j2": FOLDED})], template_file="folded.html.j2", template_name="lab",
-        embed_images=True, require_js_url="", jquery_url="", mermaid_js_url="",
-    )  # fmt: skip
-    text, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": path.stem}})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run all notebooks, or those whose number is given; print seconds and faults; return 1 if one has failed."""
     parser = argparse.ArgumentParser(description="run the notebooks from clean kernels, warnings as errors")
@@ -127,15 +122,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--html", type=Path, help="folder for one HTML file a notebook")
     options = parser.parse_args(arguments)
     chosen = [path for path in notebooks() if not options.numbers or path.name[:2] in options.numbers]
-    faults = 0
-    total = 0.0
+    faults, total, cpu = 0, 0.0, 0.0
+    titles: dict[str, str] = {}
     for path in chosen:
         run = execute(path)
-        total, faults = total + run.seconds, faults + bool(run.fault)
-        print(f"{path.name}: {run.seconds:.1f} s{' FAILED ' + run.fault if run.fault else ''}", flush=True)
+        total, cpu, faults = total + run.seconds, cpu + run.cpu_seconds, faults + bool(run.fault)
+        failed = f" FAILED {run.fault}" if run.fault else ""
+        print(f"{path.name}: {run.seconds:.1f} s, {run.cpu_seconds:.1f} s of processor time{failed}", flush=True)
         if options.html is not None:
-            write_html(run.notebook, options.html / f"{path.stem}.html")
-    print(f"{len(chosen)} notebooks, {faults} failed, {total:.0f} s")
+            page = options.html / f"{path.stem}.html"
+            write_html(run.notebook, page)
+            titles[page.name] = title(run.notebook)
+    if titles:
+        write_index(titles, options.html)
+    print(f"{len(chosen)} notebooks, {faults} failed, {total:.0f} s, {cpu:.0f} s of processor time")
     return int(faults > 0 or not chosen)
 
 
