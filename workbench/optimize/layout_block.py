@@ -97,7 +97,8 @@ class BlockModel:
     def options(self, tensor: SharedTensor, is_input: bool) -> list[Layout]:
         """Return the layouts that a tile may have."""
         is_matrix = len(tensor.shape) >= 2 and min(tensor.shape[-2:]) > 1
-        spreads = SPREADS if is_matrix else SPREADS[:1]
+        is_padded = tensor.name in self.factor_names and not is_input  # to the rows that tensor cores read
+        spreads = SPREADS if is_matrix or is_padded else SPREADS[:1]
         shared: list[Layout] = [SharedLayout(axis, s) for axis in ((-1, -2) if is_matrix else (-1,)) for s in spreads]
         if is_input:
             return shared
@@ -326,7 +327,7 @@ class BlockModel:
                 return units * (reads(layout) or SCALAR_PASSES) if isinstance(layout, SharedLayout) else 0
 
             self.model.demand(REGISTERS, where, [number], takes)
-            if min(rows, columns) > 1:
+            if min(rows, columns) > 1 or len(self.problem.variables[number].options) > 1:
                 self.model.demand(LDMATRIX, where, [number], lambda layout, reads=reads: reads(layout) == 1)
             self.model.charge("products", where, [number], cost)
 

@@ -29,15 +29,23 @@ def tile_accesses(block: BlockGraph, layouts: Mapping[str, Layout]) -> dict[str,
     shared = {
         name: layout
         for name, home in homes.items()
-        if isinstance(layout := layouts.get(home), SharedLayout) and min((1, *block.tiles[home].shape)[-2:]) > 1
+        if isinstance(layout := layouts.get(home), SharedLayout) and len(block.tiles[home].shape) > 1
     }
+    inputs = {node.result.name: block.operands[node.operand] for node in block.nodes if isinstance(node, InputIterator)}
     passes: dict[str, int] = {}
     for name, place in _factors(block):
         read = _read_for(block, name) if place == 0 else (name,)
-        found = [_product_passes(block.tiles[homes[each]], shared[each]) for each in read if each in shared]
+        found = [
+            _product_passes(block.tiles[homes[each]], shared[each], is_padded=homes[each] not in inputs)
+            for each in read
+            if each in shared
+        ]
         passes[name] = max([passes.get(name, 1), *found])
-    inputs = {node.result.name: block.operands[node.operand] for node in block.nodes if isinstance(node, InputIterator)}
-    across = {name for name, tensor in inputs.items() if name in shared and _is_across(tensor, shared[name])}
+    across = {
+        name
+        for name, tensor in inputs.items()
+        if name in shared and min(block.tiles[name].shape[-2:]) > 1 and _is_across(tensor, shared[name])
+    }
     found_for = {name: TileAccess(passes.get(name, 1), name in across) for name in (*passes, *across)}
     return {name: access for name, access in found_for.items() if access != TileAccess()}
 
@@ -70,12 +78,15 @@ def _read_for(block: BlockGraph, name: str) -> tuple[str, ...]:
     return tuple(sources) or (name,)
 
 
-def _product_passes(tile: SharedTensor, layout: SharedLayout) -> int:
-    """Return the passes in which a product reads 8 rows of 16 bytes of a tile; element by element where it must."""
+def _product_passes(tile: SharedTensor, layout: SharedLayout, *, is_padded: bool) -> int:
+    """Return the passes in which a product reads 8 rows of 16 bytes of a tile; element by element where it must.
+
+    is_padded: rows stand in the tile up to those that tensor cores read; else its last row is read again for them.
+    """
     if tile.dtype.nbytes > 2:
         return 1  # multiplied as float32, read element by element whatever the layout
-    contiguous = tile.shape[layout.innermost]
-    return banks.ldmatrix_passes(contiguous, tile.dtype.nbytes, layout.spread) or SCALAR_PASSES
+    passes = banks.ldmatrix_passes(tile.shape[layout.innermost], tile.dtype.nbytes, layout.spread) or SCALAR_PASSES
+    return passes if is_padded else min(passes, tile.shape[-3 - layout.innermost])
 
 
 def _is_across(tensor: DeviceTensor, layout: SharedLayout) -> bool:

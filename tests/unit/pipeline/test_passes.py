@@ -5,19 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import workbench as wb
 from workbench.codegen.cuda.choices import DEFAULT_CHOICES, Choices
+from workbench.codegen.cuda.host_run import HostOptions, run_on_host
 from workbench.codegen.cuda.kernel_level import emit_program
+from workbench.codegen.cuda.optimized import emit_optimized
 from workbench.core.layouts import SharedLayout, Spread
+from workbench.cost.estimate import estimate, features
 from workbench.cost.hardware import hardware
 from workbench.cost.launch import own_choice
 from workbench.device.architecture import architecture
 from workbench.errors import EmitError, UnknownNameError
+from workbench.optimize.ablation import ablation
+from workbench.optimize.optimizer import optimize
 from workbench.pipeline import passes
 from workbench.pipeline.kernel_schedules import schedules_of
-from workbench.pipeline.passes import check_passes, choices_from_json, choices_to_json, note_from_json, run_passes
+from workbench.pipeline.passes import (
+    accesses_by_launch,
+    check_passes,
+    choices_by_launch,
+    choices_from_json,
+    choices_to_json,
+    modelled_cost,
+    note_from_json,
+    run_passes,
+)
 from workbench.pipeline.superoptimize import Options, superoptimize
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.verify.compare import verify
@@ -74,6 +89,32 @@ def test_choices_that_cost_more_barriers_or_memory_are_taken_back(monkeypatch: p
     assert "barriers instead of" in found.notes[-1].headline
 
 
+def test_the_ablation_foretells_what_layouts_are_worth() -> None:
+    """Without layouts rows lie plainly and conflict, which the model prices; other passes it does not look at."""
+    graph = wb.programs.known_good("gqa")[0]
+    table = ablation(graph, verifier=None, cost=lambda one: modelled_cost(one, hardware=hardware("h200")).total_us)
+    loss = table.loss("without layouts")
+    assert loss is not None
+    assert loss > 0.1
+    assert table.loss("without memory") == 0
+    cost = modelled_cost(optimize(graph, verifier=None), hardware=hardware("h200"))
+    assert cost.total_us == table.rows[0].cost_us == estimate(graph, hardware=hardware("h200")).total_us
+
+
+def test_the_model_counts_the_conflicts_that_the_host_counts(tmp_path: Path) -> None:
+    """Passes over the banks beyond one per 8 x 8 matrix, of a kernel without layouts, to a quarter: warps read q again."""
+    sizes = {"heads": 2, "rows": 16, "head_dim": 32, "context": 128}
+    graph = next(g for g in wb.programs.known_good("gqa", "standard", "float16", **sizes) if len(g.nodes) == 1)
+    optimized = optimize(graph, ("layouts",), verifier=None)
+    accesses = accesses_by_launch(optimized.graph, choices_by_launch(optimized))
+    counts = dict(features(optimized.graph, hardware("h200"), accesses=accesses).kernels[0][1])
+    further = counts["conflict_traffic"] * counts["iterations"] + counts["last_conflict_traffic"]
+    kernel = emit_optimized(optimized).kernels[0]
+    arrays = [np.zeros(tensor.shape, np.float16) for tensor in (*graph.inputs, *graph.outputs)]
+    ran = run_on_host(kernel.source, kernel.launch, arrays, HostOptions(cache_folder=tmp_path))
+    assert further * counts["blocks"] / 128 == pytest.approx(ran.ldmatrix_conflicts, rel=0.25)
+
+
 def test_unknown_passes_are_told_with_the_names(tmp_path: Path) -> None:
     assert check_passes(["memory", "layouts", "memory"]) == ("layouts", "memory")
     with pytest.raises(UnknownNameError, match=r"no pass speed; .*layouts, order, memory, threads"):
@@ -110,3 +151,8 @@ def test_candidates_carry_the_passes_and_another_set_of_passes_is_another_reques
     other = superoptimize(program, measure=False, out=tmp_path, options=Options(keep=2), without=["layouts"])
     assert not other.cached
     assert "layouts: off" in other.best.describe_passes()
+    assert all(one.cost.parts["bank conflicts"] == 0 for one in first.candidates)
+    assert any(one.cost.parts["bank conflicts"] > 0 for one in other.candidates)
+    back = superoptimize(program, measure=False, out=tmp_path, options=Options(keep=2), without=["layouts"])
+    assert back.cached
+    assert [one.cost.parts for one in back.candidates] == [one.cost.parts for one in other.candidates]
