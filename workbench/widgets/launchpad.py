@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -191,11 +192,9 @@ class Launchpad(Panel):
         """
         if not self._worker.is_running:
             return
-        if self._worker.stop(0.4):
-            self.running = False
-        else:
+        if not self._worker.stop(0.4):
             self._note = "stopping after this step"
-        self.draw()
+        self._draw_run(running=self._worker.is_running)
 
     def wait(self, timeout_s: float | None = None) -> Result | None:
         """Return the result once nothing runs any more; None if there is none."""
@@ -228,15 +227,22 @@ class Launchpad(Panel):
             except KeyboardInterrupt:
                 again = ": search again to go on where it stopped" if name == "search" else "; the candidates are kept"
                 self._note = f"{name} stopped{again}"
+                self._draw_run(running=False)
             except (WorkbenchError, OSError) as error:
                 self._note = " ".join(str(error).split())
-            finally:
+                self._draw_run(running=False)
+            else:
                 with self._guard:
                     self.running = False
                 self.draw()
+            finally:
+                self.running = False
 
         self._worker.start(guarded)
-        self.draw()
+        if name == "search":
+            self.draw()
+        else:
+            self._draw_run(running=True)
 
     def _search(self, program: KernelGraph) -> None:
         space = None if self.max_block_ops == Space().max_block_ops else Space(max_block_ops=self.max_block_ops)
@@ -300,11 +306,18 @@ class Launchpad(Panel):
             self.result.program, list(self.result.candidates), hardware(self.device), seed=self.options.seed,
             progress=self._progress, is_over=self._worker.stopping.is_set,
         )  # fmt: skip
-        from dataclasses import replace
-
+        if self._worker.stopping.is_set():
+            raise KeyboardInterrupt
         ranked = tuple(sorted(found, key=lambda one: (one.measured is None, one.time_us)))
-        self.result = replace(self.result, candidates=ranked, refused=(*self.result.refused, *refused), measured=True)
-        self.candidates = len(ranked)
+        timed = sum(one.measured is not None for one in ranked)
+        with self._guard:
+            self.result = replace(
+                self.result, candidates=ranked, refused=(*self.result.refused, *refused), measured=timed > 0
+            )
+            self.candidates, self.chosen = len(ranked), 0
+        self._note = f"{timed} candidate{'' if timed == 1 else 's'} timed" + (
+            f"; {len(refused)} left out, with the reason below" if refused else ""
+        )
 
     def _export(self) -> None:
         files = self.export()
@@ -333,14 +346,23 @@ class Launchpad(Panel):
                 "roofline": small_roofline_svg([p for p in points if p], hardware(self.device)),
                 "refused": self._refused(result),
             }
-        status = f"{self.stage}: at work" if self.running else self._note or "ready"
-        if result is not None and result.candidates and not self.running:
-            best = result.best
-            how = "measured" if best.measured else "modelled"
-            status = f"best {best.time_us:.2f} us ({how}); {len(result.candidates)} candidates"
-        self.put(panels, status=status, notice=self._gpu_note())
+        self.put(panels, status=self._status(), notice=self._gpu_note())
         self._draw_chosen()
         self._draw_controls()
+
+    def _draw_run(self, *, running: bool) -> None:
+        """Draw how it stands, and nothing that takes long."""
+        with self._guard:
+            self.running = running
+            self.put({"progress": self._run_html()}, status=self._status())
+            self._draw_controls()
+
+    def _status(self) -> str:
+        result = self.result
+        if result is None or not result.candidates or self.running:
+            return f"{self.stage}: at work" if self.running else self._note or "ready"
+        how = "measured" if result.best.measured else "modelled"
+        return f"best {result.best.time_us:.2f} us ({how}); {len(result.candidates)} candidates"
 
     def _run_html(self) -> str:
         if self.running:
