@@ -18,7 +18,7 @@ from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 
-WIDGET = "application/vnd.jupyter.widget-view+json"
+WIDGET, TWIN = "application/vnd.jupyter.widget-view+json", 'class="wb-twin"'
 
 PAGE = """{%- extends 'lab/index.html.j2' -%}
 {%- block html_head_js -%}{%- endblock -%}
@@ -91,10 +91,16 @@ class PageExporter(HTMLExporter):
 
 
 def without_widgets(notebook: NotebookNode) -> NotebookNode:
-    """Return a copy in which widgets are what they leave behind without a kernel: their static twins."""
+    """Return a copy in which widgets are what they leave behind without a kernel: their static twins.
+
+    A widget of another package has no twin; of it the text stays.
+    """
     plain = copy.deepcopy(notebook)
     plain.metadata.pop("widgets", None)
     for cell in plain.cells:
+        outputs = cell.get("outputs", [])
+        if any(TWIN in output.get("data", {}).get("text/html", "") for output in outputs):
+            cell.outputs = [output for output in outputs if WIDGET not in output.get("data", {})]
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET, None)
     return plain
