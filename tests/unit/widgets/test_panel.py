@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from html.parser import HTMLParser
 
@@ -74,6 +76,57 @@ def test_static_twin_and_text(name: str) -> None:
         widget.close()
     assert widget.comm is None
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("workbench") and thread.is_alive()]
+
+
+class Kept:
+    """What an observer of a user's own holds on to."""
+
+    def __call__(self, change: object) -> None:
+        """Hear of a change."""
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_closing_frees_the_widget_its_observers_and_what_they_hold(name: str) -> None:
+    widget = MAKERS[name]()
+    observer = Kept()
+    widget.observe(observer, "status")
+    dead = [weakref.ref(widget), weakref.ref(observer), weakref.ref(widget._worker)]  # type: ignore[attr-defined]
+    del observer
+    gc.collect()
+    assert all(ref() is not None for ref in dead)
+    widget.close()
+    widget.close()
+    assert not widget._trait_notifiers
+    del widget
+    gc.collect()
+    assert [ref() for ref in dead] == [None] * len(dead)
+
+
+def test_work_that_does_not_stop_is_left_behind_and_stops_by_itself() -> None:
+    worker = Worker("test")
+    inside, ended, second = threading.Event(), threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        stopping = worker.stopping
+        try:
+            inside.set()
+            time.sleep(0.8)  # one call: it hears of nothing before it returns
+            time.sleep(0)
+        finally:
+            assert stopping.is_set()
+            assert worker.stopping is stopping  # its own, not that of the work after it
+            ended.set()
+
+    worker.start(stuck)
+    assert inside.wait(5)
+    assert not worker.stop(0.1)
+    worker.leave()
+    assert not worker.is_running
+    worker.start(second.set)
+    assert second.wait(5)
+    assert not worker.stopping.is_set()
+    assert ended.wait(5)
+    assert worker.error is None
 
 
 def test_script_and_styles_fetch_nothing() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from workbench.search.prefix.engine import search
 from workbench.search.recording import record
 from workbench.search.space import Space
 from workbench.widgets.search_stepper import SearchStepper
+from workbench.widgets.tape import Settings, Tape
 
 PROGRAM = wb.programs.get("rms_norm_linear", batch=4, hidden=24, out=10)
 SPACE = Space(max_block_ops=3)
@@ -159,6 +162,65 @@ def test_stopping_a_search_takes_less_than_half_a_second_and_keeps_all() -> None
         stepper.close()
 
 
+def names(events: Iterable[Event]) -> list[str]:
+    """What tells events apart."""
+    return [f"{type(event).__name__} {getattr(event, 'prefix', '')}" for event in events]
+
+
+def test_stopping_inside_a_long_call_returns_at_once_and_the_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = names(search(PROGRAM, space=SPACE))
+    inside, passed = threading.Event(), count()
+
+    def events(settings: Settings) -> Iterator[Event]:
+        for number, event in enumerate(search(PROGRAM, space=SPACE)):
+            if (
+                number == 40 and next(passed) == 0
+            ):  # as an operator on large arrays: it does not hear of an interruption
+                inside.set()
+                time.sleep(1.2)
+            yield event
+
+    monkeypatch.setattr(Settings, "events", events)
+    stepper = SearchStepper(PROGRAM, space=SPACE)
+    try:
+        stepper.run(timeout_s=0)
+        assert inside.wait(20)
+        time.sleep(0.05)
+        start, mine = time.monotonic(), time.thread_time()
+        stepper.set_state({"command": {"do": "cancel", "n": 1}})
+        assert time.thread_time() - mine < 0.1  # besides the 0.4 s that it waits for the thread, at most
+        assert time.monotonic() - start < 1.1  # the call itself takes longer
+        assert (stepper.length, stepper.finished, stepper.running) == (40, False, False)
+        assert stepper.status == "stopped; 40 events are kept"
+        stepper.step()
+        assert stepper.position == 40
+        time.sleep(1.3)  # what was left behind has met its interruption; nothing of it is taken
+        assert stepper.run(timeout_s=50)
+        assert names(stepper.tape.events) == expected
+    finally:
+        stepper.close()
+
+
+def test_a_search_that_was_interrupted_inside_an_event_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = count()
+
+    def events(settings: Settings) -> Iterator[Event]:
+        for number, event in enumerate(search(PROGRAM, space=SPACE)):
+            if number == 25 and next(passed) == 0:
+                raise KeyboardInterrupt
+            yield event
+
+    monkeypatch.setattr(Settings, "events", events)
+    tape = Tape.live(Settings(program=PROGRAM, space=SPACE, engine="prefix"))
+    with pytest.raises(KeyboardInterrupt):
+        sum(iter(tape.grow, False))
+    assert len(tape.events) == 25
+    assert not tape.is_finished
+    sum(iter(tape.grow, False))
+    assert tape.is_finished
+    assert names(tape.events) == names(search(PROGRAM, space=SPACE))
+
+
 def test_the_values_engine_too() -> None:
     stepper = SearchStepper(PROGRAM, space=Space(max_block_ops=6), engine="values")
     try:
@@ -172,7 +234,7 @@ def test_the_values_engine_too() -> None:
         stepper.close()
 
 
-def test_closing_frees_observers_and_threads() -> None:
+def test_closing_while_it_searches_frees_observers_and_threads() -> None:
     stepper = SearchStepper(wb.programs.get("rms_norm_linear"), space=Space(max_block_ops=8))
     stepper.run(timeout_s=0)
     stepper.close()
@@ -218,9 +280,9 @@ def written(path: Path, events: int) -> None:
 PROBE = """
 import os, resource, sys, time
 from workbench.widgets.search_stepper import SearchStepper
-start = time.perf_counter()
+start = time.process_time()
 stepper = SearchStepper(record=sys.argv[1])
-opened = time.perf_counter() - start
+opened = time.process_time() - start
 slowest = 0.0
 for number in (1, 2, 3, 25_000, 25_001, 25_002, 49_000, 49_001, 10, 11):
     start = time.process_time()
