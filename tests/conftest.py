@@ -8,7 +8,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported; 
 
 import importlib.util
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -69,6 +69,18 @@ def why_no_gpu() -> str:
         warnings.simplefilter("ignore")  # CuPy warns on import where it finds no CUDA
         import cupy
     return "" if cupy.is_available() else "there is no CUDA device"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where this run keeps what it compiles and finds: shared by all its processes, empty at its start, never the user's."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        if "MPLCONFIGDIR" not in os.environ:  # else every process with a cache of its own lists the fonts again
+            patch.setenv("MPLCONFIGDIR", str(folder / "matplotlib"))
+        yield folder
 
 
 @pytest.fixture

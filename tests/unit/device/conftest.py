@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from workbench.codegen.cuda.content_cache import user_cache_folder
 from workbench.device.nvrtc import load_nvrtc
 from workbench.device.toolkit import find_tool
 from workbench.errors import KernelCompileError
 
 
 @pytest.fixture(scope="session")
-def cubin_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where this session's cubins are kept; skips the test when NVRTC is missing."""
+def cubin_cache(cache_home: Path) -> Path:
+    """Where this run's cubins are kept; skips the test when NVRTC is missing."""
     try:
         load_nvrtc()
     except KernelCompileError as error:
         pytest.skip(str(error))
-    return tmp_path_factory.mktemp("cubin")
+    return user_cache_folder("cubin")
 
 
 @pytest.fixture(scope="session")

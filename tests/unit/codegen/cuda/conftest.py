@@ -1,4 +1,4 @@
-"""Kernels that run on the host: one folder of built programs for the session, and a skip where there is no g++."""
+"""Kernels that run on the host: one folder of built programs for the run, and a skip where there is no g++."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from workbench.codegen.cuda.content_cache import user_cache_folder
+
 
 @pytest.fixture(scope="session")
-def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where this session's host programs are kept; skips the test when no C++ compiler is there."""
+def host_cache(cache_home: Path) -> Path:
+    """Where this run's host programs are kept; skips the test when no C++ compiler is there."""
     if shutil.which("g++") is None:
         pytest.skip("no g++ on the PATH: kernels cannot be built for the host")
-    return tmp_path_factory.mktemp("host")
+    return user_cache_folder("host")
