@@ -54,17 +54,17 @@ CASES = [
 @pytest.mark.parametrize(
     ("name", "without"), CASES, ids=lambda value: value if isinstance(value, str) else "+".join(value)
 )
-def test_kernels_are_right_with_passes_off(name: str, without: tuple[str, ...], tmp_path: Path) -> None:
+def test_kernels_are_right_with_passes_off(name: str, without: tuple[str, ...], host_cache: Path) -> None:
     graph = min(graphs(name), key=lambda graph: len(graph.nodes))
-    check(emit_optimized(optimize(graph, without, verifier=None)), graph, tmp_path)
+    check(emit_optimized(optimize(graph, without, verifier=None)), graph, host_cache)
 
 
-def test_the_stable_rewrite_is_emitted_like_any_other(tmp_path: Path) -> None:
+def test_the_stable_rewrite_is_emitted_like_any_other(host_cache: Path) -> None:
     graph = graphs("gqa")[0]
-    check(emit_optimized(optimize(graph, verifier=None, stable=True)), graph, tmp_path)
+    check(emit_optimized(optimize(graph, verifier=None, stable=True)), graph, host_cache)
 
 
-def test_an_intermediate_that_is_stored_column_by_column_is_read_so(tmp_path: Path) -> None:
+def test_an_intermediate_that_is_stored_column_by_column_is_read_so(host_cache: Path) -> None:
     k = KernelBuilder()
     X, W = k.input("X", (32, 64)), k.input("W", (64, 48))
     b = k.block(X, W, grid=(2,), loop=2)
@@ -77,7 +77,7 @@ def test_an_intermediate_that_is_stored_column_by_column_is_read_so(tmp_path: Pa
     choice = choose_layouts(graph, pins={("T",): DeviceLayout(-2)})
     moved = with_device_layouts(graph, choice)
     assert moved.tensors["T"].strides == (1, 32)
-    check(emit_program(moved), graph, tmp_path)
+    check(emit_program(moved), graph, host_cache)
 
 
 def barriers(program: EmittedProgram) -> int:
@@ -154,15 +154,15 @@ def conflicts(program: EmittedProgram, graph: KernelGraph, cache: Path) -> int:
     return run_on_host(kernel.source, kernel.launch, arguments, HostOptions(cache_folder=cache)).ldmatrix_conflicts
 
 
-def test_chosen_layouts_have_no_bank_conflicts_and_plain_rows_do(tmp_path: Path) -> None:
+def test_chosen_layouts_have_no_bank_conflicts_and_plain_rows_do(host_cache: Path) -> None:
     """The host counts what `optimize/banks.py` predicts."""
     graph = next(g for g in graphs("gqa") if len(g.nodes) == 1)
-    assert conflicts(emit_optimized(optimize(graph, verifier=None)), graph, tmp_path) == 0
-    assert conflicts(emit_optimized(optimize(graph, ("layouts",), verifier=None)), graph, tmp_path) > 0
+    assert conflicts(emit_optimized(optimize(graph, verifier=None)), graph, host_cache) == 0
+    assert conflicts(emit_optimized(optimize(graph, ("layouts",), verifier=None)), graph, host_cache) > 0
     padded = Choices(layouts=tuple((name, SharedLayout(-1, Spread.PADDED)) for name in ("q", "k", "v")))
     program = emit_program(graph, schedules={"O": Schedule(choices=padded)})
-    check(program, graph, tmp_path)
-    assert conflicts(program, graph, tmp_path) == 0
+    check(program, graph, host_cache)
+    assert conflicts(program, graph, host_cache) == 0
 
 
 def test_choices_are_plain_data() -> None:
