@@ -72,8 +72,3 @@ def rule_of(op: str) -> Rule:
     if op not in _RULES:
         raise MissingRuleError(f"the cost model has no rule for operator {op!r}; add one to cost/rules.py")
     return _RULES[op]
-
-
-def priced_operators() -> frozenset[str]:
-    """Return the names of the operators that have a rule."""
-    return frozenset(_RULES)

@@ -74,6 +74,17 @@ class Refusal:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+def refused_graph(stage: str, graph: KernelGraph, reason: str) -> Refusal:
+    """Return a graph as refused at a stage; the reason in one line."""
+    names = ", ".join(node.results[0].name for node in graph.nodes)
+    return Refusal(
+        stage=stage,
+        what=f"µGraph {graph.hash[:12]} ({len(graph.nodes)} nodes: {names})",
+        reason=" ".join(reason.split()),
+        structure_hash=graph.structure_hash,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate(Displayed):
     """A µGraph that computes a program, with a schedule.

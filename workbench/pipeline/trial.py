@@ -29,7 +29,7 @@ from workbench.device.timing_gpu import CupyGpu
 from workbench.device.traps import HardwareLimit
 from workbench.device.worker import Worker
 from workbench.errors import KernelCompileError, LaunchError
-from workbench.pipeline.candidate import Candidate, Measured, Refusal
+from workbench.pipeline.candidate import Candidate, Measured, Refusal, refused_graph
 from workbench.pipeline.progress import Progress, Stage
 from workbench.ugraph.kernel_graph import KernelGraph
 
@@ -149,7 +149,7 @@ def _compiled(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Re
     for one, own in zip(candidates, needs, strict=True):
         faults = [result for result in map(results.get, own) if isinstance(result, KernelCompileError)]
         if faults:
-            refused.append(refusal(one, "compile", str(faults[0])))
+            refused.append(refused_graph("compile", one.graph, str(faults[0])))
         else:
             left.append(one)
     return left, refused
@@ -170,7 +170,7 @@ def _read(candidates: Sequence[Candidate], report: TrialReport) -> tuple[list[Ca
             )
             timed.append(replace(one, measured=measured))
         elif reason is not None:
-            refused.append(refusal(one, "check" if reason.trap else "measure", reason.describe()))
+            refused.append(refused_graph("check" if reason.trap else "measure", one.graph, reason.describe()))
     return timed, refused
 
 
@@ -186,15 +186,5 @@ def _sorted_out(
         if outcome.finding is Finding.RIGHT:
             sound.append(one)
         else:
-            faulty.append(refusal(one, "check", f"{outcome.finding.value}: {outcome.reason}"))
+            faulty.append(refused_graph("check", one.graph, f"{outcome.finding.value}: {outcome.reason}"))
     return sound, faulty
-
-
-def refusal(candidate: Candidate, stage: str, reason: str) -> Refusal:
-    """Return a candidate as refused."""
-    return Refusal(
-        stage=stage,
-        what=f"µGraph {candidate.graph.hash[:12]}",
-        reason=" ".join(reason.split()),
-        structure_hash=candidate.structure_hash,
-    )

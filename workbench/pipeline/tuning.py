@@ -20,7 +20,7 @@ from workbench.cost.presets import Preset
 from workbench.cost.schedules import ScheduleRow, ScheduleSpace
 from workbench.device.architecture import architecture
 from workbench.errors import EmitError, MissingRuleError, NotApplicableError
-from workbench.pipeline.candidate import Candidate, Refusal
+from workbench.pipeline.candidate import Candidate, Refusal, refused_graph
 from workbench.pipeline.passes import accesses_by_launch, run_passes
 from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -123,7 +123,7 @@ def schedule_all(
         try:
             scheduled += schedule_structure(structure, target, per_structure=per_structure)
         except (NotApplicableError, MissingRuleError) as fault:
-            refused.append(_refusal("schedule", structure.graph, str(fault)))
+            refused.append(refused_graph("schedule", structure.graph, str(fault)))
     return sorted(scheduled, key=lambda one: one.cost_us), refused
 
 
@@ -157,12 +157,12 @@ def accept(
         seen.add((one.graph.hash, one.choices))
         verdict = certificates.verdict(one.graph)
         if verdict.kind != "equal":
-            yield _refusal("verify", one.graph, f"{verdict.kind}: {verdict.reason}")
+            yield refused_graph("verify", one.graph, f"{verdict.kind}: {verdict.reason}")
             continue
         try:
             passed = run_passes(one.graph, one.choices, arch, without=without, verifier=certificates.again)
         except EmitError as fault:
-            yield _refusal("emit", one.graph, str(fault))
+            yield refused_graph("emit", one.graph, str(fault))
             continue
         accepted += 1
         cost = estimate(
@@ -274,13 +274,3 @@ def confirmed(program: KernelGraph, candidate: Candidate, *, error: float, seed:
         return candidate  # its reason says that true shapes were not tested; `workbench verify` does it
     verdict = verify(program, candidate.graph, error=error, seed=seed)
     return replace(candidate, certificate=verdict) if verdict.kind == "equal" else candidate
-
-
-def _refusal(stage: str, graph: KernelGraph, reason: str) -> Refusal:
-    names = ", ".join(node.results[0].name for node in graph.nodes)
-    return Refusal(
-        stage=stage,
-        what=f"µGraph {graph.hash[:12]} ({len(graph.nodes)} nodes: {names})",
-        reason=" ".join(reason.split()),
-        structure_hash=graph.structure_hash,
-    )

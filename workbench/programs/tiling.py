@@ -89,8 +89,8 @@ def shared_bytes_at_most(block: BlockGraph) -> Bytes:
     return Bytes(total)
 
 
-def shared_bytes_at_least(block: BlockGraph) -> Bytes:
-    """Return shared memory that every kernel of a block needs, in bytes: loaded tiles that a product reads as they are.
+def factor_tile_bytes(block: BlockGraph) -> Bytes:
+    """Return the shared memory of loaded tiles that a product reads as they are, in bytes: every kernel of a block needs it.
 
     Tensor cores read whole fragments, so rows and columns count in sixteens; a loop loads the next tile while it works on
     one (a looped axis that is no longer than a fragment need not be looped). What is computed may stay in registers, and

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from workbench.errors import MemoryLimitError
-from workbench.programs.tiling import SHARED_MEMORY_LIMIT, even_parts, fits, shared_bytes_at_least
+from workbench.programs.tiling import SHARED_MEMORY_LIMIT, even_parts, factor_tile_bytes, fits
 from workbench.search.enumeration import Sketch
 from workbench.search.instantiate import Counts, Instantiation
 from workbench.search.palette import Effect
@@ -108,7 +108,7 @@ def first_instance(sketch: Sketch) -> KernelGraph:
 
 
 def _may_fit(graph: KernelGraph) -> bool:
-    return all(shared_bytes_at_least(node.block) <= SHARED_MEMORY_LIMIT for node in graph.graph_defined)
+    return all(factor_tile_bytes(node.block) <= SHARED_MEMORY_LIMIT for node in graph.graph_defined)
 
 
 def tile_bytes(

@@ -16,7 +16,6 @@ from typing import assert_never
 import numpy as np
 import numpy.typing as npt
 
-from workbench.core.shapes import Shape
 from workbench.domains.power_table import PowerTable
 from workbench.domains.random_function import random_function
 from workbench.domains.residues import Modulus, Residues
@@ -57,12 +56,6 @@ class Point:
         """Return the point that differs in one input element."""
         changed = {**self.changed, (tensor, index): value}
         return Point(self.modulus, self.seed, dict(self.fixed), changed, self.exponents, self.powers)
-
-    def input_values(self, tensor: int, shape: Shape) -> Residues:
-        """Return all elements of an input at this point."""
-        places = [axis.astype(np.int64) for axis in np.indices(shape)]
-        values: Residues = self._values(tensor, places).reshape(shape)
-        return values
 
     def place(self, index: Index) -> int:
         """Return the value of an index without bound variables."""

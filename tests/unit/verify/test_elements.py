@@ -14,7 +14,7 @@ from workbench.core.shapes import Shape
 from workbench.domains.field_pairs import field_pair
 from workbench.domains.finite_field import FieldArithmetic, FieldValue
 from workbench.domains.power_table import PowerTable
-from workbench.domains.residues import Modulus
+from workbench.domains.residues import Modulus, Residues
 from workbench.errors import NotApplicableError
 from workbench.interpret.field import FieldDomain, FieldPoint, evaluate_in_field
 from workbench.ops.registry import operators
@@ -35,6 +35,12 @@ PAIR = field_pair("w31")
 MODULUS_P, MODULUS_Q = Modulus(PAIR.p), Modulus(PAIR.q)
 
 
+def input_values(point: Point, number: int, shape: Shape) -> Residues:
+    """Return all elements of an input at a point."""
+    values: Residues = point._values(number, [axis.astype(np.int64) for axis in np.indices(shape)])
+    return values.reshape(shape)
+
+
 def compare(graph: KernelGraph, seed: int, samples: int = 4) -> int:
     """Return at how many elements form and interpreter were compared (they agreed); 0 if no root existed at the point."""
     rng = np.random.default_rng(seed)
@@ -45,7 +51,7 @@ def compare(graph: KernelGraph, seed: int, samples: int = 4) -> int:
     bare = {"p": Point(MODULUS_P, seed), "q": Point(MODULUS_Q, seed + 500)}
     inputs = [
         FieldPoint(
-            FieldValue(*(bare[side].input_values(number, tensor.shape) for side in ("p", "q"))),
+            FieldValue(*(input_values(bare[side], number, tensor.shape) for side in ("p", "q"))),
             rng.standard_normal(tensor.shape),
         )
         for number, tensor in enumerate(graph.inputs)

@@ -35,7 +35,7 @@ def choices_of(optimized: Optimized, launch: GraphDefinedNode) -> Choices:
     )
 
 
-def schedules_of(optimized: Optimized, schedules: Mapping[str, Schedule] = NO_SCHEDULES) -> dict[str, Schedule]:
+def optimized_schedules(optimized: Optimized, schedules: Mapping[str, Schedule] = NO_SCHEDULES) -> dict[str, Schedule]:
     """Return a schedule for every launch: that of `schedules` (by first result), with the optimizer's choices in it."""
     return {
         label: replace(schedules.get(label, DEFAULT_SCHEDULE), choices=choices_of(optimized, launch))
@@ -50,7 +50,7 @@ def emit_optimized(
     """Return an optimized graph as steps over buffers, each pass's decisions in its kernels. Raises: EmitError."""
     return emit_program(
         optimized.graph,
-        schedules=schedules_of(optimized, schedules),
+        schedules=optimized_schedules(optimized, schedules),
         library=library,
         reuse=MEMORY not in optimized.without,
     )

@@ -16,7 +16,7 @@ from workbench.codegen.cuda.emitted import EmittedProgram
 from workbench.codegen.cuda.host_program import run_program_on_host
 from workbench.codegen.cuda.host_run import HostOptions, run_on_host
 from workbench.codegen.cuda.kernel_level import emit_program
-from workbench.codegen.cuda.optimized import choices_of, emit_optimized, schedules_of
+from workbench.codegen.cuda.optimized import choices_of, emit_optimized, optimized_schedules
 from workbench.codegen.cuda.schedule import Schedule
 from workbench.codegen.cuda.storage import from_storage, span, storage_dtype, to_storage
 from workbench.core.layouts import DeviceLayout, SharedLayout, Spread
@@ -168,7 +168,7 @@ def test_chosen_layouts_have_no_bank_conflicts_and_plain_rows_do(host_cache: Pat
 def test_choices_are_plain_data() -> None:
     graph = graphs("gqa")[0]
     optimized = optimize(graph, verifier=None)
-    schedules = schedules_of(optimized, {"O": Schedule(threads=256)})
+    schedules = optimized_schedules(optimized, {"O": Schedule(threads=256)})
     assert set(schedules) == {launch.results[0].name for launch in graph.graph_defined}
     assert pickle.loads(pickle.dumps(schedules)) == schedules
     assert schedules["O"].threads == 256
