@@ -14,6 +14,7 @@ from workbench.cost.breakdown import Cost, KernelCost
 from workbench.cost.estimate import features
 from workbench.cost.hardware import hardware
 from workbench.cost.launch import LaunchChoice
+from workbench.errors import UsageError
 from workbench.ugraph.kernel_graph import KernelGraph
 
 TEXT = "from the text"
@@ -30,7 +31,10 @@ def _assumed(value: object, why: str) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """What the lecture's figures rest on; `source(name)` says of each whether the text prints it."""
+    """What the lecture's figures rest on; `source(name)` says of each whether the text prints it.
+
+    Raises: UsageError for a number that is not positive (a launch may take no time), or a share above 1.
+    """
 
     memory_tb_s: float = _said(3.35, "exercise 6, 1074 MB / 3.35 TB/s")  # type: ignore[assignment]
     launch_us: float = _said(4.0, "section 3.3, one launch is 4 us")  # type: ignore[assignment]
@@ -47,12 +51,28 @@ class Assumptions:
     narrow_blocks: int = _assumed(1, "X @ A, 16 columns wide, runs on one block")  # type: ignore[assignment]
     l2_serves_repeats: bool = _assumed(True, "of repeated reads the L2 cache serves its size over the first reads")  # type: ignore[assignment]
 
+    def __post_init__(self) -> None:
+        """Check the ranges. Raises: UsageError."""
+        for item in fields(self):
+            value = getattr(self, item.name)
+            least = 0.0 if item.name in ("launch_us", "l2_mb") else 1e-12
+            for number in value if isinstance(value, tuple) else (value,):
+                if not least <= number < float("inf"):
+                    raise UsageError(f"assumption {item.name} = {number!r} of the course; give a positive number")
+        if self.busy_share > 1 or not self.grids or not self.loops:
+            raise UsageError(
+                f"assumptions busy_share = {self.busy_share!r}, grids = {self.grids}, loops = {self.loops} of the course; "
+                "give a share up to 1, and at least one grid and one loop"
+            )
+
     def source(self, name: str) -> str:
         """Return where a value comes from: "from the text: ..." or "under assumption: ..."."""
         return next(str(item.metadata["source"]) for item in fields(self) if item.name == name)
 
     def share(self, blocks: float) -> float:
-        """Return the share of the bandwidth that this many blocks reach."""
+        """Return the share of the bandwidth that this many blocks reach. Raises: UsageError for none."""
+        if not blocks > 0:
+            raise UsageError(f"a grid of {blocks!r} blocks; give at least one")
         return min(1.0, blocks / (self.busy_share * self.multiprocessors))
 
     def time_us(self, nbytes: float, *, blocks: float | None = None, flops: float = 0.0) -> float:
@@ -101,9 +121,12 @@ def structure_bytes(
     """Return the shared memory of RMSNorm + Linear in one block: inputs, intermediates, accumulators, in bytes.
 
     Inputs bf16 and double-buffered, the rest float32. scales_weights: X (G W) instead of (X G) W, whose intermediate is
-    as large as the tile of W.
+    as large as the tile of W. Counts that do not divide the axis leave tiles of the larger size. Raises: UsageError for an
+    extent or count below 1.
     """
-    rows, depth, columns = batch, hidden // loop, hidden // grid
+    if min(batch, grid, loop, hidden) < 1:
+        raise UsageError(f"batch {batch}, grid {grid}, loop {loop}, hidden {hidden}; give numbers from 1")
+    rows, depth, columns = batch, -(-hidden // loop), -(-hidden // grid)
     inputs = (rows * depth + depth + depth * columns) * BF16 * 2
     scaled = depth * columns if scales_weights else rows * depth
     intermediates = (rows * depth + scaled + rows + rows * columns) * FP32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from workbench.cost.course import (
     figures,
     structure_bytes,
 )
+from workbench.errors import UsageError
 from workbench.ugraph.retile import Counts, retile
 
 # what the lecture prints, copied from it: name -> (printed, decimals)
@@ -112,3 +114,34 @@ def test_the_model_prices_graphs_as_the_lecture_does() -> None:
     assert all(cost.total_us == sum(cost.parts.values()) for cost in times)
     lora = programs.known_good("lora", batch=8, hidden=4096, out=4096, rank=16)
     assert [round(course_cost(graph).total_us, 1) for graph in lora] == [14.1, 14.1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"memory_tb_s": 0.0},
+        {"busy_share": 0.0},
+        {"busy_share": 1.5},
+        {"launch_us": -1.0},
+        {"grids": ()},
+        {"loops": (4, 0)},
+    ],
+)
+def test_assumptions_out_of_range_are_told(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Assumptions(**wrong)
+
+
+def test_other_numbers_than_the_lectures_behave() -> None:
+    """Twice the bandwidth halves what is no launch; a cache that holds everything serves all repeats; tiles round up."""
+    faster = {figure.name: figure.value for figure in figures(Assumptions(memory_tb_s=6.7))}
+    slower = {figure.name: figure.value for figure in figures()}
+    name = "GQA batch 16, grouped"
+    assert faster[name] - 4 == pytest.approx((slower[name] - 4) / 2)
+    large = {figure.name: figure.value for figure in figures(Assumptions(l2_mb=500.0))}
+    assert large["GQA batch 16, with L2"] == pytest.approx(large[name])
+    assert structure_bytes(1, 3, 7, scales_weights=False, hidden=10)[0] == (2 + 2 + 2 * 4) * 2 * 2
+    with pytest.raises(UsageError, match="grid 0"):
+        structure_bytes(16, 0, 4, scales_weights=False)
+    with pytest.raises(UsageError, match="0 blocks"):
+        Assumptions().share(0)
