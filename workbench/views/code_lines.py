@@ -1,20 +1,21 @@
 """Which lines of an emitted kernel belong to which node of its block graph. Invariant: a line's links are nodes it names.
 
 The emitter names every value after its node (`t2`, `t2_sum`, `t2_tile`), and what it reads after the kernel's operand, so
-names tell; a line that names several nodes belongs to all of them.
+names tell; a line that names several nodes belongs to all of them. A node that no statement names was merged into those
+that read it (a product into its sum over iterations), so their lines are its own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.codegen.cuda.emitted import EmittedProgram, KernelLaunch, KernelSource
 from workbench.ugraph.nodes import GraphDefinedNode, InputIterator, OutputSaver, ThreadNode
 from workbench.views.markup import words
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"(?<![.\w])[A-Za-z_]\w*")  # not a member: `blockIdx.x` is no tile x
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def kernel_of(program: EmittedProgram, launch: GraphDefinedNode) -> KernelSource
     wanted = launch.results[0].name
     for step in program.steps:
         if isinstance(step, KernelLaunch):
-            outputs = step.arguments[len(step.kernel.inputs) :]
+            outputs = (parameter.tensor.name for parameter in step.kernel.outputs)  # its memory may have another name
             if wanted in outputs:
                 return step.kernel
     return None
@@ -46,7 +47,33 @@ def code_lines(text: str, launch: GraphDefinedNode, prefix: str) -> tuple[CodeLi
         for word in _WORD.findall(line):
             links |= dict.fromkeys(_nodes_of(word, names))
         found.append(CodeLine(number, line, tuple(links)))
-    return tuple(found)
+    merged = _merged(found, launch, prefix)
+    return tuple(
+        replace(
+            line, links=tuple(dict.fromkeys((*line.links, *(n for link in line.links for n in merged.get(link, ())))))
+        )
+        for line in found
+    )
+
+
+def _merged(lines: Sequence[CodeLine], launch: GraphDefinedNode, prefix: str) -> dict[str, list[str]]:
+    """Return, by the id of a node, those that no statement names and that were merged into it."""
+    named = {link for line in lines if not line.text.lstrip().startswith("//") for link in line.links}
+    nodes = launch.block.nodes
+    found: dict[str, list[str]] = {}
+    for number in range(len(nodes) - 1, -1, -1):
+        key = f"{prefix}.{number}"
+        made = {tensor.name for tensor in nodes[number].results}
+        if key in named or not made:
+            continue
+        for reader in range(number + 1, len(nodes)):
+            if made & set(nodes[reader].operands):
+                into = f"{prefix}.{reader}"
+                found.setdefault(into, []).append(key)
+                for other in found:  # one that was merged itself
+                    if into in found[other]:
+                        found[other].append(key)
+    return found
 
 
 def node_names(launch: GraphDefinedNode, prefix: str) -> dict[str, tuple[str, ...]]:

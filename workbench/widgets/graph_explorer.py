@@ -197,6 +197,8 @@ class GraphExplorer(Panel):
         with self.hold_trait_notifications():
             for axis, count in zip((*_AXES, "iteration"), self._counts(launch), strict=True):
                 setattr(self, axis, min(getattr(self, axis), count - 1))
+        if self.selected.startswith("line:"):  # of the kernel before
+            self.selected = ""
         self._draw_controls()
         self._follow_ptx(None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import workbench as wb
-from workbench.views.graph_diff import diff_html, diff_lines, difference_in_words
+from workbench.views.graph_diff import changed_words, diff_html, diff_lines, difference_in_words
 
 FUSED = wb.programs.known_good("rms_norm_linear", batch=16, hidden=256, out=256)[0]
 OTHER = wb.programs.known_good("rms_norm_linear", batch=16, hidden=512, out=256)[0]
@@ -22,3 +22,12 @@ def test_lines_are_the_graphs_own() -> None:
     assert [two for mark, _, two in rows if mark != "-"] == PLAIN.describe().split("\n")
     assert {mark for mark, _, _ in diff_lines(FUSED, FUSED)} == {""}
     assert "lines differ" in diff_html(FUSED, PLAIN)
+
+
+def test_words_that_differ_are_marked() -> None:
+    one, two = "  t1: float16[2, 64] = rms(x)", "  t1: float16[4, 64] = exp(x)"
+    left, right = changed_words(one, two)
+    assert ["".join(text for text, _ in side) for side in (left, right)] == [one, two]
+    assert [text for text, differs in left if differs] == ["2", "rms"]
+    assert [text for text, differs in right if differs] == ["4", "exp"]
+    assert changed_words("same", "same") == ([("same", False)], [("same", False)])

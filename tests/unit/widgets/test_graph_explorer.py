@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.errors import UsageError
+from workbench.device.nvrtc import load_nvrtc
+from workbench.errors import KernelCompileError, UsageError
 from workbench.interpret.tiling import cut_tiles
 from workbench.ugraph.nodes import InputIterator
 from workbench.views.tile_maps import tile_views
+from workbench.widgets import graph_explorer
 from workbench.widgets.graph_explorer import GraphExplorer
 
 GRAPH = wb.programs.known_good("gqa")[0]
@@ -104,6 +107,60 @@ def test_code_belongs_to_nodes(explorer: GraphExplorer) -> None:
     of_exp = [text for links, text in lines if "n0.4" in links.split()]
     assert of_exp
     assert all("t1" in text for text in of_exp)
+
+
+def test_instructions_of_the_node_that_is_chosen(explorer: GraphExplorer) -> None:
+    try:
+        load_nvrtc()
+    except KernelCompileError as error:
+        pytest.skip(str(error).partition("(")[0])
+    start = time.thread_time()
+    explorer.do_toggle_ptx()
+    assert time.thread_time() - start < 0.5  # compiling is left to a thread
+    assert explorer.wait(60)
+    everything = explorer.instructions
+    assert everything > 100
+    assert f"{everything:,} of {everything:,} instructions" in explorer.panels["ptx"]
+    assert "showing 400 of" in explorer.panels["ptx"]
+    explorer.selected = "n0.4"  # exp
+    assert 0 < explorer.instructions < everything
+    assert "ex2.approx" in explorer.panels["ptx"]
+    assert explorer.panels["ptx"].count('data-link="') == explorer.instructions
+    number = int(re.findall(r'title="line of CUDA">(\d+)<', explorer.panels["ptx"])[0])
+    explorer.selected = f"line:{number}"
+    assert set(re.findall(r'title="line of CUDA">(\d+)<', explorer.panels["ptx"])) == {str(number)}
+    assert f'line:{number}"' in explorer.panels["code"]
+    explorer.kernel = "n1"
+    assert explorer.wait(60)
+    assert 0 < explorer.instructions != everything
+    explorer.ptx = False
+    assert explorer.panels["ptx"] == ""
+    assert "line:" not in explorer.panels["code"]
+
+
+def test_without_a_compiler_one_line_says_so(explorer: GraphExplorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*given: object, **more: object) -> str:
+        raise KernelCompileError("no NVRTC here; install the extra: pip install 'mugraph-workbench[cuda]'\nmore")
+
+    monkeypatch.setattr(graph_explorer, "compile_ptx", refuses)
+    explorer.ptx = True
+    assert explorer.wait(10)
+    assert explorer.panels["ptx"] == (
+        "<p>no PTX: no NVRTC here; install the extra: pip install &#x27;mugraph-workbench[cuda]&#x27;</p>"
+    )
+    assert explorer.instructions == 0
+
+
+def test_graphs_to_compare_with() -> None:
+    explorer = GraphExplorer(GRAPH)
+    assert list(explorer.graphs_to_compare) == ["the program as written", "known good 1"]
+    assert explorer.panels["diff"] == ""
+    explorer.set_state({"compare": "known good 1"})
+    assert "different structures" in explorer.panels["diff"]
+    explorer.compare = "nonsense"
+    assert "no graph &#x27;nonsense&#x27;" in explorer.panels["diff"]
+    small = GraphExplorer(wb.programs.known_good("gqa", context=1024)[0])
+    assert not small.graphs_to_compare  # those that are known have other sizes
 
 
 def test_the_other_graph() -> None:
