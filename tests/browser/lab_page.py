@@ -167,6 +167,16 @@ class LabPage:
         """Run all cells and wait for their end."""
         self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
 
+    def run_first(self, count: int) -> None:
+        """Run the first cells, one after the other; the one after them is selected then."""
+        self.page.evaluate(
+            """async (count) => {
+                window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0;
+                for (let n = 0; n < count; n++)
+                    await window.jupyterapp.commands.execute('notebook:run-cell-and-select-next'); }""",
+            count,
+        )
+
     def ask(self, expression: str) -> Any:
         """Return the value of a Python expression in the kernel: a literal, or its text."""
         text = self.page.evaluate(_ASK, expression)

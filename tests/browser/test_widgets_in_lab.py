@@ -33,12 +33,15 @@ def opened(browser: Browser, lab: tuple[str, Path], request: pytest.FixtureReque
     address, root = lab
     pages: list[LabPage] = []
 
-    def open_notebook(*cells: str) -> LabPage:
+    def open_notebook(*cells: str, run_to: int = 0) -> LabPage:
         name = f"{request.node.name}.ipynb"
         write_notebook(root / name, ["import workbench as wb", *cells])
         page = LabPage(browser, address, name)
         pages.append(page)
-        page.run_all()
+        if run_to:
+            page.run_first(run_to)
+        else:
+            page.run_all()
         expect(root_of(page)).to_be_visible(timeout=30_000)
         return page
 
@@ -111,6 +114,19 @@ def test_stepper(opened: Opener) -> None:
     expect(root.locator('[data-pane="runs"]')).to_contain_text(f"keeps {dropped}")
     root.get_by_role("button", name="search all").click()
     expect(root.locator('[data-pane="runs"]')).to_contain_text("finished", timeout=30_000)
+    # other pruners and another limit: a second run beside the first
+    root.get_by_label("reducibility", exact=True).uncheck()
+    assert page.ask("w.pruners") == "abstract_expression, axes, demand"
+    limit = root.locator('input[data-trait="max_block_ops"]')
+    limit.fill("2")
+    limit.press("Tab")
+    root.get_by_role("button", name="search anew").click()
+    expect(root.locator('[data-pane="runs"]')).to_contain_text(
+        "up to 2 block operators; abstract_expression, axes, demand"
+    )
+    expect(root.locator('[data-pane="runs"] th')).to_have_text(["", "the run before", "this run"])
+    root.get_by_role("button", name="search all").click()
+    expect(root.get_by_role("button", name="search all")).to_be_disabled(timeout=30_000)
     root.get_by_role("button", name="previous complete").or_(
         root.locator('button[data-do="previous_complete"]')
     ).first.click()
@@ -126,14 +142,14 @@ def test_stepper_stops_a_search(opened: Opener) -> None:
         "w = wb.widgets.SearchStepper(p, space=wb.Space(max_block_ops=11), pruners=())\nw",
     )
     root = root_of(page)
-    root.get_by_role("button", name="search all").click()
+    root.get_by_role("button", name="search all").focus()
+    page.page.keyboard.press("Enter")
     expect(root.get_by_role("button", name="stop")).to_be_enabled(timeout=10_000)
     page.page.wait_for_timeout(1500)
     before = page.ask("w.length")
     assert before > 10
     start = time.monotonic()
-    root.focus()
-    page.page.keyboard.press("Escape")
+    page.page.keyboard.press("Escape")  # the button is out of use now; the widget has its keys all the same
     expect(root.locator(".wb-status")).to_contain_text("are kept", timeout=5_000)
     took = time.monotonic() - start
     after = page.ask("w.length")
@@ -159,19 +175,42 @@ def test_graph_explorer(opened: Opener) -> None:
     assert lit.count() > 0
     assert "t0" in lit.first.inner_text()
     slider = root.locator('input[data-trait="iteration"]')
+    last = int(slider.get_attribute("max") or 0)
     slider.focus()
-    for number in range(20 if int(slider.get_attribute("max") or 0) >= 20 else 10):
-        page.page.keyboard.press("ArrowRight")
-        page.page.wait_for_timeout(120)
-        assert page.ask("w.iteration") == number + 1
-        for line in page.ask("w.tiles"):
-            part = line.split(": ", 1)[1]
-            expect(root.locator('[data-pane="tiles"] title', has_text=part)).to_have_count(1)
+    expected = 0
+    for number in range(20):  # up to the last iteration, and down again
+        expected += 1 if number < last else -1
+        page.page.keyboard.press("ArrowRight" if number < last else "ArrowLeft")
+        expect(root.locator('label:has([data-trait="iteration"]) output')).to_have_text(f"{expected} of {last + 1}")
+        assert page.ask("w.iteration") == expected
+        wanted = page.ask("w.tiles")
+        expect(root.locator('[data-pane="tiles"] svg title')).to_have_text([line.split(": ", 1)[1] for line in wanted])
+    # instructions of the node that is chosen, and the lines of CUDA they came from
+    root.focus()
+    page.page.keyboard.press("p")
+    ptx = root.locator('[data-pane="ptx"]')
+    expect(ptx).to_contain_text(re.compile("instructions and labels|no PTX"), timeout=30_000)
+    if "no PTX" not in ptx.inner_text():
+        shown = page.ask("w.instructions")
+        assert shown > 0
+        expect(ptx).to_contain_text(f"{shown:,} of ")
+        expect(ptx.locator(".wb-selected")).to_have_count(shown)
+        cuda = {row.split("\n")[0] for row in lit.all_inner_texts()}
+        lines = ptx.locator(".wb-selected .wb-line-number:nth-child(2)").all_inner_texts()
+        assert set(lines) <= {text.split()[0] for text in cuda}
+    # a graph to compare with
+    root.locator('select[data-trait="compare"]').select_option("known good 1")
+    expect(root.locator('[data-pane="diff"]')).to_contain_text("lines differ")
+    assert page.ask("w.compare") == "known good 1"
     root.focus()
     page.page.keyboard.press("x")
     expect(root.locator(".wb-status")).to_contain_text("5 nodes drawn")
-    root.locator('[data-pane="picture"] [data-do="toggle_open"]').locator("text").first.click()
+    closed = root.locator('[data-pane="picture"] [data-do="toggle_open"]')
+    closed.focus()
+    page.page.keyboard.press("Enter")
     expect(root.locator(".wb-status")).to_contain_text("13 nodes drawn")
+    # what had the focus is gone from the page; the widget has the keys all the same
+    assert root.evaluate("(root) => root.contains(document.activeElement)")
     shots(page, "graph_explorer")
 
 
@@ -184,13 +223,19 @@ def test_verifier_view(opened: Opener) -> None:
     expect(root.locator('[data-pane="verdict"]')).to_contain_text("different", timeout=30_000)
     expect(root.locator('[data-pane="witness"]')).to_contain_text("the candidate gives")
     root.focus()
-    for _ in range(20):
-        page.page.keyboard.press("ArrowRight")
-        page.page.wait_for_timeout(60)
+    length, position = page.ask("w.length"), 0
+    assert length > 5
+    for number in range(20):  # to the outputs, back to the first inputs, and on
+        step = 1 if number % (2 * length - 2) < length - 1 else -1
+        page.page.keyboard.press("ArrowRight" if step > 0 else "ArrowLeft")
+        position += step
+        expect(root.locator('label:has([data-trait="position"]) output')).to_have_text(f"{position + 1} of {length}")
+        assert page.ask("w.position") == position
         for side in ("left", "right"):
             settle(page, f"w.{side}_name", root.locator(f'[data-pane="{side}"] td').nth(1))
-    assert page.ask("w.position") == page.ask("w.length") - 1
-    assert root.locator('[data-pane="left"] .wb-differs').count() > 0
+    page.page.keyboard.press("End")
+    expect(root.locator('label:has([data-trait="position"]) output')).to_have_text(f"{length} of {length}")
+    expect(root.locator('[data-pane="left"] .wb-differs').first).to_be_visible()
     shots(page, "verifier_view")
 
 
@@ -223,9 +268,14 @@ def test_launchpad(opened: Opener) -> None:
     expect(root.locator('[data-pane="candidates"] .wb-content')).to_contain_text("fastest", timeout=90_000)
     settle(page, "w.status", root.locator(".wb-status"))
     root.focus()
-    page.page.keyboard.press("ArrowDown")
-    expect(root.locator('[data-pane="candidates"] tr.wb-now td').first).to_have_text("1")
-    assert page.ask("w.chosen") == 1
+    count, expected = page.ask("w.candidates"), 0
+    assert count > 1
+    for number in range(20):  # down to the last candidate, and up again
+        down = number % (2 * count - 2) < count - 1
+        page.page.keyboard.press("ArrowDown" if down else "ArrowUp")
+        expected += 1 if down else -1
+        expect(root.locator('[data-pane="candidates"] tr.wb-now td').first).to_have_text(f"{expected}")
+        assert page.ask("w.chosen") == expected
     expect(root.locator(".wb-notice")).to_contain_text("there is no h200 here")
     root.get_by_role("button", name="compile").click()
     expect(root.locator('[data-pane="kernels"]')).to_contain_text("shared bytes", timeout=30_000)
@@ -243,3 +293,35 @@ def test_launchpad(opened: Opener) -> None:
     root.get_by_role("button", name="search", exact=True).click()
     root.get_by_role("button", name="stop").click(timeout=5_000)
     expect(root.get_by_role("button", name="search", exact=True)).to_be_enabled(timeout=20_000)
+
+
+PAINTED = """async (before) => {
+    const start = performance.now();
+    window.jupyterapp.commands.execute('notebook:run-cell-and-select-next');
+    const roots = () => [...document.querySelectorAll('.jp-OutputArea .wb-root')].filter((root) => !root.closest('.wb-twin'));
+    while (performance.now() - start < 60000) {
+        await new Promise(requestAnimationFrame);
+        const root = roots()[before];
+        if (root && root.offsetHeight > 50 && root.querySelector('.wb-content')?.textContent) return performance.now() - start;
+    }
+    return Infinity; }"""
+"""Runs the next cell, and returns the milliseconds until its widget stands on the page with a panel filled."""
+
+
+def test_first_paint(opened: Opener) -> None:
+    """From running a cell to its widget on the page; what a machine that is not busy holds is in docs/widgets.md."""
+    good = "wb.programs.known_good('rms_norm_linear')[0]"
+    cells = (
+        "wb.widgets.SearchStepper(p)", f"wb.widgets.GraphExplorer({good})", f"wb.widgets.VerifierView(p, {good})",
+        f"wb.widgets.ScheduleExplorer({good})", "wb.widgets.Launchpad()",
+    )  # fmt: skip
+    first = (
+        "p = wb.programs.get('rms_norm_linear')\nwb.widgets.GraphExplorer(p)"  # loads the widgets' modules and script
+    )
+    page = opened(first, *cells, run_to=2)
+    took = [page.page.evaluate(PAINTED, number) for number in range(1, 6)]
+    print(
+        "first paint, ms:",
+        ", ".join(f"{cell.partition('(')[0][11:]} {ms:.0f}" for cell, ms in zip(cells, took, strict=True)),
+    )
+    assert max(took) < 10_000, took  # a ceiling for busy machines
