@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from workbench.errors import MemoryLimitError, NotApplicableError
+from workbench.search.built_blocks import BuiltBlocks
 from workbench.search.canonical import Canonical
 from workbench.search.chains import is_proper, why_not
 from workbench.search.driver import drive
@@ -195,6 +196,7 @@ class _Group:
         self.pruned: Counter[str] = Counter()
         self.states = self.candidates = self.incomplete = 0
         self.facts: dict[str, object] = {}
+        self.blocks = BuiltBlocks()
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         depths = self.unit.depths
@@ -236,7 +238,7 @@ class _Group:
         for number, sketch in enumerate(self.found.values()):
             plan_text = sketch.hypergraph.plan.describe()
             try:
-                graph = self.unit.shared.pieces.whole(first_instance(sketch))
+                graph = self.unit.shared.pieces.whole(first_instance(sketch, self.blocks))
             except MemoryLimitError as fault:
                 yield self._left_out(plan_text, "memory", sketch, str(fault))
                 continue

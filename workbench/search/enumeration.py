@@ -6,7 +6,7 @@ Invariant: needs are settled in one order, so every graph is met exactly once, w
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from workbench.search.hypergraph import NEVER, Edge, Hypergraph
@@ -39,49 +39,65 @@ class Enumeration:
         """Prepare."""
         self.hypergraph = hypergraph
         self.states = self.dead_ends = 0
-        # A node that some edge makes for nothing (a load or store) need not take an operator of its own.
-        self._rank = hypergraph.order.__getitem__
-        # Per node and edge: what it costs, and the operands that are to be made.
+        order, least = hypergraph.order, hypergraph.least
+        # Needs are bits in the order of ranks, so that the last need is the highest bit: there are many thousands of states.
+        self._nodes = [0] * len(order)
+        for node, rank in enumerate(order):
+            self._nodes[rank] = node
+        # Per rank and edge: the edge and its node, what it costs, and the operands that are to be made.
         self._ways = [
             [
-                (edge, edge.block_cost, edge.kernel_cost, tuple(o for o in edge.operands if not self._is_input(o)))
-                for edge in edges
+                ((node, edge), edge.block_cost, edge.kernel_cost, self._needs(edge.operands))
+                for edge in hypergraph.edges[node]
             ]
-            for edges in hypergraph.edges
+            for node in self._nodes
         ]
-        self._own = [0 if not edges or any(not edge.block_cost for edge in edges) else 1 for edges in hypergraph.edges]
+        # A node that some edge makes for nothing (a load or store) need not take an operator of its own.
+        self._costly = sum(
+            1 << order[node]
+            for node, edges in enumerate(hypergraph.edges)
+            if edges and all(e.block_cost for e in edges)
+        )
+        self._beyond = [
+            sum(1 << order[node] for node, operators in enumerate(least) if operators > left)
+            for left in range(hypergraph.block_limit + 1)
+        ]
 
     def sketches(self) -> Iterator[Sketch]:
         """Yield every graph within the limits."""
         graph = self.hypergraph
         for outputs in itertools.product(*graph.goals):
             if all(graph.least[output] < NEVER for output in outputs):
-                made = {output for output in outputs if not self._is_input(output)}
-                needs = tuple(sorted(made, key=graph.order.__getitem__))
-                for chosen in self._choose(needs, [], graph.block_limit, graph.kernel_limit):
+                for chosen in self._choose(self._needs(outputs), [], graph.block_limit, graph.kernel_limit):
                     yield Sketch(graph, tuple(reversed(chosen)), outputs)
 
     def _choose(
-        self, needs: tuple[int, ...], chosen: list[tuple[int, Edge]], blocks: int, kernels: int
+        self, needs: int, chosen: list[tuple[int, Edge]], blocks: int, kernels: int
     ) -> Iterator[list[tuple[int, Edge]]]:
         self.states += 1
         if not needs:
             yield chosen
             return
-        node, rest = needs[-1], needs[:-1]
-        own, least = self._own, self.hypergraph.least
-        for edge, block_cost, kernel_cost, made in self._ways[node]:
+        last = needs.bit_length() - 1
+        rest = needs ^ 1 << last
+        for way, block_cost, kernel_cost, made in self._ways[last]:
             left, kernels_left = blocks - block_cost, kernels - kernel_cost
             if left < 0 or kernels_left < 0:
                 continue
-            new = {*rest, *made}
-            if sum([own[need] for need in new]) > left or max([least[need] for need in new], default=0) > left:
+            new = rest | made
+            if new & self._beyond[left] or (new & self._costly).bit_count() > left:
                 self.dead_ends += 1
                 continue
-            chosen.append((node, edge))
-            ordered = tuple(sorted(new, key=self._rank)) if made else rest
-            yield from self._choose(ordered, chosen, left, kernels_left)
+            chosen.append(way)
+            yield from self._choose(new, chosen, left, kernels_left)
             chosen.pop()
+
+    def _needs(self, nodes: Iterable[int]) -> int:
+        """Return the nodes that are to be made, those that are inputs left out."""
+        needs = 0
+        for node in nodes:
+            needs |= 0 if self._is_input(node) else 1 << self.hypergraph.order[node]
+        return needs
 
     def _is_input(self, node: int) -> bool:
         graph = self.hypergraph

@@ -20,6 +20,7 @@ from workbench.errors import NotApplicableError, WorkbenchError
 from workbench.ops.spec import AttributeValue
 from workbench.programs.tiling import FRAGMENT
 from workbench.search.axis_runs import DimNames
+from workbench.search.built_blocks import BuiltBlock, BuiltBlocks
 from workbench.search.enumeration import Sketch
 from workbench.search.hypergraph import Edge
 from workbench.search.layout import Builder, Laid, Layouts
@@ -44,11 +45,22 @@ class Counts:
 
 
 class Instantiation:
-    """Builds one sketch. Attributes: sketch; extents: per axis; counts: per block graph."""
+    """Builds one sketch.
 
-    def __init__(self, sketch: Sketch, extents: Mapping[str, int], counts: Sequence[Counts]) -> None:
+    Attributes: sketch; extents: per axis; counts: per block graph; blocks: what was built and may be shared; loads: per
+    block graph and tile that it loads, the tile's dimensions.
+    """
+
+    def __init__(
+        self,
+        sketch: Sketch,
+        extents: Mapping[str, int],
+        counts: Sequence[Counts],
+        blocks: BuiltBlocks | None = None,
+    ) -> None:
         """Keep what is to be built."""
-        self.sketch, self.extents, self.counts = sketch, extents, counts
+        self.sketch, self.extents, self.counts, self.blocks = sketch, extents, counts, blocks or BuiltBlocks()
+        self.loads: list[Mapping[str, tuple[DimNames, ...]]] = []
         self.graph = sketch.hypergraph
         self.problem = self.graph.expressions.problem
         self.mask = self.graph.algebra.mask
@@ -131,21 +143,60 @@ class Instantiation:
         operands = {laid.value.name: laid.value for laid in sources.values()}
         # An axis that lies side by side with blocks in one dimension is not cut.
         merged = {name for laid in sources.values() for dim in laid.dims if len(dim) > 1 for name in dim}
-        counts = Counts(tuple(item for item in counts.grid if item[0] not in merged), counts.loop)
-        block = self.kernel.block(*operands.values(), grid=[count for _, count in counts.grid] or [1], loop=counts.loop)
+        counts = Counts(tuple([item for item in counts.grid if item[0] not in merged]), counts.loop)
+        block = self.kernel.block(
+            *operands.values(), grid=[count for _, count in counts.grid] or (1, 1, 1), loop=counts.loop
+        )
+        stored = [
+            (node, edge)
+            for node, edge in self.sketch.chosen
+            if edge.kind == "store" and self.graph.places[edge.operands[0]].kernel == kernel
+        ]
+        key = (
+            self.graph, kernel, tuple([(node, id(edge)) for node, edge in (*chosen, *stored)]), self.sketch.outputs,
+            block.operands, tuple([laid.dims for laid in sources.values()]), counts, tuple(self.extents.values()),
+        )  # fmt: skip
+        built = self.blocks.find(key)
+        if built is None:
+            built = self._built(kernel, block, counts, chosen, stored, sources)
+            self.blocks.keep(key, built)
+        self.loads.append(built.loads)
+        results = self.kernel.graph_defined(
+            built.block,
+            list(operands.values()),
+            dtypes=[dtype for _, _, dtype in built.saved],
+            names=[self._name(node) for node, _, _ in built.saved],
+        )
+        for (node, dims, _), value in zip(built.saved, results, strict=True):
+            self.device[node] = Laid(value, dims)
+
+    def _built(
+        self,
+        kernel: int,
+        block: BlockBuilder,
+        counts: Counts,
+        chosen: Sequence[tuple[int, Edge]],
+        stored: Sequence[tuple[int, Edge]],
+        sources: Mapping[int, Laid],
+    ) -> BuiltBlock:
+        """Return a block graph of the nodes that were chosen, and those of device memory that it stores."""
         layouts = Layouts(block, self.order)
         loop = self.graph.plan.loops[kernel]
-        for node, edge in loads:
-            laid = sources[edge.operands[0]]
-            imap = [self._index(laid, axis) for axis, _ in counts.grid]
-            looped = self.graph.places[node].stage == LOOP and loop is not None
-            fmap = self._index(laid, loop) if looped and loop is not None else None
-            self.tiles[node] = Laid(block.load(laid.value, imap=imap, fmap=fmap), laid.dims)
+        loads = {}
+        for node, edge in chosen:
+            if edge.kind == "load":
+                laid = sources[edge.operands[0]]
+                imap = [self._index(laid, axis) for axis, _ in counts.grid]
+                looped = self.graph.places[node].stage == LOOP and loop is not None
+                fmap = self._index(laid, loop) if looped and loop is not None else None
+                tile = block.load(laid.value, imap=imap, fmap=fmap)
+                self.tiles[node], loads[tile.name] = Laid(tile, laid.dims), laid.dims
         for node, edge in chosen:
             if edge.kind != "load":
                 self.tiles[node] = self._operator(layouts, block, edge)
         block.threads = (_threads(self._accumulated(chosen)),)
-        self._save(kernel, block, layouts, counts)
+        saved = tuple([self._save(block, layouts, counts, node, edge) for node, edge in stored])
+        return BuiltBlock(block.build(), loads, saved, tuple([edge for _, edge in (*chosen, *stored)]))
 
     def _accumulated(self, chosen: Sequence[tuple[int, Edge]]) -> int:
         """Return how many elements the products have that live together, in the fragments that tensor cores work on.
@@ -166,31 +217,25 @@ class Instantiation:
         """Return which dimension an axis is, None if the tensor has no such dimension."""
         return next((place for place, dim in enumerate(laid.dims) if dim == (axis,)), None)
 
-    def _save(self, kernel: int, block: BlockBuilder, layouts: Layouts, counts: Counts) -> None:
-        saved: list[tuple[int, tuple[DimNames, ...], DType]] = []
-        for node, edge in self.sketch.chosen:
-            if edge.kind != "store" or self.graph.places[edge.operands[0]].kernel != kernel:
-                continue
-            laid = self.tiles[edge.operands[0]]
-            if node in self.sketch.outputs:
-                goal = self.problem.goals[self.sketch.outputs.index(node)]
-                dims = _flat_dims(goal.dims)
-                laid = Laid(layouts.arranged(laid, dims, exactly=True), dims)
-            split = self.graph.plan.split if self.mask[self.graph.values[node]] & self.graph.grid else None
-            partial = split is not None and self.graph.is_partial(self.graph.values[node])
-            omap: list[int | None] = []
-            for axis, _ in counts.grid:
-                omap.append(len(laid.dims) - 1 if partial and axis == split else self._index(laid, axis))
-            block.save(laid.value, omap=omap)
-            dims = laid.dims
-            if partial and split is not None:
-                dims = (*dims[:-1], (f"{split}.g", *dims[-1]))
-            saved.append((node, dims, self._stored_dtype(node, block.tile(laid.value).dtype)))
-        results = block.finish(
-            dtypes=[dtype for _, _, dtype in saved], names=[self._name(node) for node, _, _ in saved]
-        )
-        for (node, dims, _), value in zip(saved, results, strict=True):
-            self.device[node] = Laid(value, dims)
+    def _save(
+        self, block: BlockBuilder, layouts: Layouts, counts: Counts, node: int, edge: Edge
+    ) -> tuple[int, tuple[DimNames, ...], DType]:
+        """Store a tile as a node of device memory; returns the node, its dimensions and type."""
+        laid = self.tiles[edge.operands[0]]
+        if node in self.sketch.outputs:
+            goal = self.problem.goals[self.sketch.outputs.index(node)]
+            dims = _flat_dims(goal.dims)
+            laid = Laid(layouts.arranged(laid, dims, exactly=True), dims)
+        split = self.graph.plan.split if self.mask[self.graph.values[node]] & self.graph.grid else None
+        partial = split is not None and self.graph.is_partial(self.graph.values[node])
+        omap: list[int | None] = []
+        for axis, _ in counts.grid:
+            omap.append(len(laid.dims) - 1 if partial and axis == split else self._index(laid, axis))
+        block.save(laid.value, omap=omap)
+        dims = laid.dims
+        if partial and split is not None:
+            dims = (*dims[:-1], (f"{split}.g", *dims[-1]))
+        return node, dims, self._stored_dtype(node, block.tile(laid.value).dtype)
 
     def _stored_dtype(self, node: int, tile: DType) -> DType:
         """Return the program's type for an output; what the next kernel reads keeps the type it was computed in."""

@@ -10,15 +10,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, prod
 
 from workbench.errors import MemoryLimitError
 from workbench.programs.tiling import SHARED_MEMORY_LIMIT, even_parts, factor_tile_bytes, fits
+from workbench.search.built_blocks import BuiltBlocks
 from workbench.search.enumeration import Sketch
 from workbench.search.instantiate import Counts, Instantiation
 from workbench.search.palette import Effect
 from workbench.search.places import AFTER, LOOP
 from workbench.search.problem import Problem
+from workbench.search.tile_sizes import TileSizes
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.rule_blocks import parts
 
@@ -69,37 +72,33 @@ def grid_axes(sketch: Sketch, kernel: int) -> GridAxes:
     return GridAxes(tuple(free), graph.plan.split if kernel == 0 else None, frozenset(repeated))
 
 
-def first_instance(sketch: Sketch) -> KernelGraph:
+def first_instance(sketch: Sketch, blocks: BuiltBlocks | None = None) -> KernelGraph:
     """Return the sketch at the program's sizes, tiles shrinking until every block fits its shared memory.
 
     A reduced axis is split over fewer blocks where what they leave does not fit together. Where not even tiles of one
     element fit if all of them are kept, those are taken if they fit with only what must lie there.
 
-    Raises: MemoryLimitError when no tile is small enough; NotApplicableError when it cannot be built.
+    blocks: block graphs that sketches share. Raises: MemoryLimitError when no tile is small enough; NotApplicableError
+    when it cannot be built.
     """
     extents = sketch.hypergraph.expressions.problem.extents
     axes = [grid_axes(sketch, kernel) for kernel in _kernels(sketch)]
     held = [_held(sketch, kernel) for kernel in _kernels(sketch)]
 
-    def counts_of(tile: _Tiles) -> list[Counts]:
-        return [_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)]
+    def counts_of(tile: _Tiles) -> tuple[Counts, ...]:
+        return tuple([_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)])
 
-    smallest: KernelGraph | None = None
+    attempts = _Attempts(sketch, blocks)
     for tile in _shrinking(is_split=sketch.hypergraph.plan.split is not None):
         counts = counts_of(tile)
         about = max(tile_bytes(sketch, k, extents, counts[k], held[k], tile.splits) for k in _kernels(sketch))
-        if about <= SHARED_MEMORY_LIMIT:
-            graph = Instantiation(sketch, extents, counts).build()
-            if fits(graph):
-                if _may_fit(graph):
-                    return graph
-                if smallest is None:
-                    smallest = Instantiation(sketch, extents, counts_of(_SMALLEST)).build()
-                    if not _may_fit(smallest):
-                        break
-    graph = smallest or Instantiation(sketch, extents, counts_of(_SMALLEST)).build()
-    if _may_fit(graph):
-        return graph
+        if about <= SHARED_MEMORY_LIMIT and attempts.fits(counts):
+            if attempts.may_fit(counts):
+                return attempts.build(counts)
+            if attempts.is_hopeless(counts_of(_SMALLEST)):
+                break
+    if attempts.may_fit(counts_of(_SMALLEST)):
+        return attempts.build(counts_of(_SMALLEST))
     raise MemoryLimitError(
         f"with tiles of one element a block still needs more than {SHARED_MEMORY_LIMIT:,} B of shared memory",
         sketch.hypergraph.plan.describe(),
@@ -107,8 +106,47 @@ def first_instance(sketch: Sketch) -> KernelGraph:
     )
 
 
-def _may_fit(graph: KernelGraph) -> bool:
-    return all(factor_tile_bytes(node.block) <= SHARED_MEMORY_LIMIT for node in graph.graph_defined)
+class _Attempts:
+    """A sketch under different counts, built as seldom as that can be: the sizes of tiles follow from one that was built."""
+
+    def __init__(self, sketch: Sketch, blocks: BuiltBlocks | None) -> None:
+        self.sketch, self.blocks = sketch, blocks
+        self.built: dict[tuple[Counts, ...], KernelGraph] = {}
+        self._first: tuple[Instantiation, KernelGraph] | None = None
+
+    @cached_property
+    def _sizes(self) -> TileSizes | None:
+        return TileSizes.of(*self._first) if self._first is not None else None
+
+    def _sizes_of(self, counts: tuple[Counts, ...]) -> TileSizes | None:
+        """Return sizes that tell what the counts would make of the tiles, None where the graph itself has to."""
+        return None if counts in self.built or self._first is None else self._sizes
+
+    def build(self, counts: tuple[Counts, ...]) -> KernelGraph:
+        """Return the graph with these counts. Raises: NotApplicableError when it cannot be built."""
+        if counts not in self.built:
+            extents = self.sketch.hypergraph.expressions.problem.extents
+            instantiation = Instantiation(self.sketch, extents, counts, self.blocks)
+            self.built[counts] = instantiation.build()
+            self._first = self._first or (instantiation, self.built[counts])
+        return self.built[counts]
+
+    def fits(self, counts: tuple[Counts, ...]) -> bool:
+        """Return whether every block holds all its tiles at once."""
+        sizes = self._sizes_of(counts)
+        return (sizes is None or sizes.fits(counts)) and fits(self.build(counts))
+
+    def may_fit(self, counts: tuple[Counts, ...]) -> bool:
+        """Return whether every block holds what must lie in shared memory."""
+        sizes = self._sizes_of(counts)
+        return (sizes is None or sizes.may_fit(counts)) and all(
+            factor_tile_bytes(node.block) <= SHARED_MEMORY_LIMIT for node in self.build(counts).graph_defined
+        )
+
+    def is_hopeless(self, counts: tuple[Counts, ...]) -> bool:
+        """Return whether some block does not hold what must lie in shared memory, told without building if it can be."""
+        sizes = self._sizes_of(counts)
+        return not (self.may_fit(counts) if sizes is None else sizes.may_fit(counts))
 
 
 def tile_bytes(
@@ -217,9 +255,10 @@ def _splits(extent: int, most: int) -> int:
     return even if even > 1 else parts(extent, -(-extent // most))
 
 
-def small_instance(sketch: Sketch, extents: Mapping[str, int]) -> KernelGraph:
+def small_instance(sketch: Sketch, extents: Mapping[str, int], blocks: BuiltBlocks | None = None) -> KernelGraph:
     """Return the sketch at small extents, every count above 1 where it can be. Raises: NotApplicableError."""
-    return Instantiation(sketch, extents, [_small_counts(sketch, k, extents) for k in _kernels(sketch)]).build()
+    counts = [_small_counts(sketch, kernel, extents) for kernel in _kernels(sketch)]
+    return Instantiation(sketch, extents, counts, blocks).build()
 
 
 def _small_counts(sketch: Sketch, kernel: int, extents: Mapping[str, int]) -> Counts:

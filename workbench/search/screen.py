@@ -20,6 +20,7 @@ from workbench.interpret.arrays import Tile
 from workbench.interpret.field import FieldDomain, FieldPoint, evaluate_in_field
 from workbench.interpret.walk import Observer
 from workbench.ops.spec import Branch
+from workbench.search.built_blocks import BuiltBlocks
 from workbench.search.enumeration import Sketch
 from workbench.search.problem import Problem
 from workbench.search.schedules import follow_ties, small_extents, small_instance
@@ -40,6 +41,7 @@ class _Instance:
     inputs: list[FieldPoint]
     outputs: list[FieldPoint]
     domain: _Remembering
+    blocks: BuiltBlocks
 
 
 class Screen:
@@ -70,7 +72,7 @@ class Screen:
             real = rng.uniform(0.5, 1.5, tensor.shape) if piecewise else None
             inputs.append(FieldPoint(random_elements(rng, tensor.shape, pair), real))
         try:
-            return _Instance(extents, small, inputs, evaluate_in_field(small, inputs, domain), domain)
+            return _Instance(extents, small, inputs, evaluate_in_field(small, inputs, domain), domain, BuiltBlocks())
         except (OutsideLaxError, FieldError):
             return None
 
@@ -81,7 +83,7 @@ class Screen:
         why = ""
         for instance in self.instances:
             try:
-                candidate = small_instance(sketch, instance.extents)
+                candidate = small_instance(sketch, instance.extents, instance.blocks)
             except NotApplicableError as fault:
                 why = str(fault)
                 continue
@@ -189,8 +191,14 @@ class _Remembering(FieldDomain):
     def launch(
         self, node: GraphDefinedNode, operands: tuple[FieldPoint, ...], observe: Observer | None
     ) -> tuple[FieldPoint, ...]:
-        """Return the results of a block graph, equal ones as one object."""
-        return tuple(map(self._one, super().launch(node, operands, observe)))
+        """Return the results of a block graph, equal ones as one object; a block graph that graphs share runs once."""
+        key = ("launch", id(node.block), *map(id, operands))
+        if key not in self._known.results:
+            results = tuple(map(self._one, super().launch(node, operands, observe)))
+            self._known.results[key] = (results, node.block, operands)
+        found = self._known.results[key][0]
+        assert isinstance(found, tuple)
+        return found
 
     def _one(self, point: FieldPoint) -> FieldPoint:
         residues: FieldValue = point.residues

@@ -9,6 +9,7 @@ import workbench as wb
 from tests.unit.search.searched import PROGRAMS, graph_of, sketches_of
 from workbench.core.dtypes import DType
 from workbench.errors import NotApplicableError
+from workbench.search.built_blocks import BuiltBlocks
 from workbench.search.instantiate import Counts, Instantiation
 from workbench.search.plans import Plan, plans_of
 from workbench.search.problem import problem_of
@@ -88,3 +89,16 @@ def test_a_product_that_ends_the_program_has_the_program_s_type() -> None:
         tensor.dtype is DType.FLOAT32 for graph in ends for node in graph.graph_defined for tensor in node.results
     )
     assert all(graph.outputs[0].dtype is DType.FLOAT16 for graph in graphs)
+
+
+def test_sketches_share_block_graphs_that_are_the_same_and_no_others() -> None:
+    program = PROGRAMS["norm"]
+    (axis,) = problem_of(program).reduced
+    plan = Plan((None, axis))
+    blocks = BuiltBlocks()
+    graphs = [first_instance(sketch, blocks) for sketch in sketches_of(program, plan, limit=9)]
+    alone = [first_instance(sketch) for sketch in sketches_of(program, plan, limit=9)]
+    assert [graph.hash for graph in graphs] == [graph.hash for graph in alone]
+    used = [node.block for graph in graphs for node in graph.graph_defined]
+    assert len({id(block) for block in used}) < len(used)
+    assert len({id(block) for block in used}) == len(set(used))
