@@ -51,8 +51,6 @@ extern "C" __global__ void __launch_bounds__(128, 1) WB_CLUSTER(2, 1, 1)
       load_a(left[0], x_tile, 0, depth);
 #pragma unroll
       for (int quad = 0; quad < 4; quad++) {
-        const int row = lane / 4 + quad % 2 * 8;
-        const int col = depth + lane % 4 * 2 + quad / 2 * 8;
         float x_pair[2];
         unpack2<f16>(left[0][quad], x_pair[0], x_pair[1]);
 #pragma unroll

@@ -11,7 +11,6 @@ extern "C" __global__ void __launch_bounds__(128, 1)
   WB_DYNAMIC_SHARED(memory);
   const int thread = thread_index();
   const int warp = warp_index();
-  const int lane = lane_index();
   const int first = 0;
   const int last = 2;
 
@@ -48,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     // t0 = x @ y: [16, 32]; warps: 2 along the columns
     float t0_2_sum[1][2][4] = {};
     if (warp < 2) {
-      if (step == first) {
+      if (step == first) {  // the same in every iteration
 #pragma unroll
         for (int low = 0; low < 2; low++) {
           const int depth = low * 16;
@@ -75,10 +74,8 @@ extern "C" __global__ void __launch_bounds__(128, 1)
       if (warp < 2) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-          const int row = lane / 4 + 8 * half;
 #pragma unroll
           for (int nt = 0; nt < 2; nt++) {
-            const int col = warp * 16 + nt * 8 + lane % 4 * 2;
 #pragma unroll
             for (int e = 0; e < 2; e++) {
               const float t1 = fast_exp(t0_2_sum[0][nt][2 * half + e]);

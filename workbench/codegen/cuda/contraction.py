@@ -127,7 +127,11 @@ def pair_lines(step: ProductStep, left: Operand, right: Operand, depth_steps: in
     held: list[str] = []
     if step.held_left:
         lines.append(f"u32 (&left)[{a_tiles}][4] = {step.held_left}[low];")
-        held = ["if (step == first) {", *indented(loop(every_depth, [*lines, *load_left], unroll=True)), "}"]
+        held = [
+            "if (step == first) {  // the same in every iteration",
+            *indented(loop(every_depth, [*lines, *load_left], unroll=True)),
+            "}",
+        ]
     else:
         lines += [f"u32 left[{a_tiles}][4]{f', left_low[{a_tiles}][4]' if split else ''};", *load_left]
     lines += column_lines(step, left, right)
@@ -151,7 +155,11 @@ def warpgroup_lines(step: ProductStep) -> list[str]:
     load_left = loop(f"int mt = 0; mt < {a_tiles}; mt++", load_left, unroll=True) if a_tiles > 1 else load_left
     head = [f"const int depth = {low};", f"u32 (&left)[{a_tiles}][4] = {lefts}[low];"]
     loads = loop(every_depth, [*head, *load_left], unroll=True)
-    once = ["if (step == first) {", *indented(loads), "}"]
+    once = [
+        "if (step == first) {  // not before the loop: there ptxas gives these registers to a later product too",
+        *indented(loads),
+        "}",
+    ]
     lines = once if step.held_left else [f"u32 {lefts}[{depths}][{a_tiles}][4];", *loads]
     products, ends = list[str](), list[str]()
     for one in (step, *step.joined):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workbench.codegen.cuda.stage_text import StageWriter
 
 LOG2_E = "1.44269504f"
-LARGEST, TARGET, START = "15.0f", "12.0f", "126.0f"
+LARGEST, TARGET, START = 15, 12, 126
 """Binary logarithms: above the first a row is shifted anew, to the second; from the third on."""
 
 
@@ -76,9 +76,11 @@ def shift_start(step: ProductStep) -> list[str]:
     batch = f"[{layout.matrices}]" if layout.matrices > 1 else ""
     count = 2 * layout.matrices * layout.row_tiles
     first = "[0]" * (3 if batch else 2)
+    left = step.operands[0][0].value.label
     return [
+        f"// a row of {left} is kept as 2^(x log2 e + shift), at most 2^{LARGEST}: what a row's shift is, from {START} down",
         f"float {step.shift}{batch}[{layout.row_tiles}][2];",
-        *loop(f"int e = 0; e < {count}; e++", [f"(&{step.shift}{first})[e] = {START};"], unroll=True),
+        *loop(f"int e = 0; e < {count}; e++", [f"(&{step.shift}{first})[e] = {START}.0f;"], unroll=True),
     ]
 
 
@@ -145,16 +147,16 @@ def write_arguments(writer: StageWriter, step: ProductStep, sink: HandOverSink) 
         f"largest = maximum(largest, {place});",
     ]
     renewed = [
-        f"const float now = {TARGET} - best;",
+        f"const float now = {TARGET}.0f - best;  // the row's largest becomes 2^{TARGET}, its sums follow",
         f"const float shrink = fast_exp2(now - {shift});",
         f"{shift} = now;",
         *over_sums(step, f"{sum_place(step)} *= shrink;", []),
     ]
     nest.row_last += [
-        f"if (warp_ballot(largest * {scale} + {shift} > {LARGEST})) {{",
+        f"if (warp_ballot(largest * {scale} + {shift} > {LARGEST}.0f)) {{",
         *indented([
             f"const float best = warp_max<4>(largest) * {scale};",
-            f"if (best + {shift} > {LARGEST}) {{",
+            f"if (best + {shift} > {LARGEST}.0f) {{",
             *indented(renewed),
             "}",
         ]),

@@ -59,6 +59,7 @@ from workbench.codegen.cuda.stage_text import StageWriter, stage_lines
 from workbench.codegen.cuda.steps import ProductStep, SaveSink, Section, Step
 from workbench.codegen.cuda.tile_storage import Registers, SharedTile
 from workbench.codegen.cuda.tile_values import Loaded, TileValue
+from workbench.codegen.cuda.unused_names import code_of, without_unused
 from workbench.codegen.cuda.walks import Nest, indented, loop
 from workbench.codegen.cuda.warpgroups import choose_warpgroups, has_warpgroups
 from workbench.core.dtypes import DType
@@ -360,7 +361,8 @@ class KernelWriter:
                 lines += [*([""] if lines else []), *part]
         if any(tile.cluster > 1 for tile in plan.shared.values()):
             lines += ["cluster_barrier();  // no block ends while others read its shared memory"]
-        head = self.coordinates("\n".join(lines))
+        lines = without_unused(lines)
+        head = self.coordinates("\n".join(map(code_of, lines)))
         if plan.schedule.releases == "start":
             head.append("grid_dependency_launch();")
         elif plan.schedule.releases:

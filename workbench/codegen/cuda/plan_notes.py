@@ -30,6 +30,7 @@ from workbench.codegen.cuda.tile_values import (
     MaximumShift,
     RunningMaximum,
     TileValue,
+    View,
     Viewed,
 )
 
@@ -37,7 +38,7 @@ from workbench.codegen.cuda.tile_values import (
 def described(value: TileValue) -> str:
     """Return a value in the words of its µGraph: name, operator, operands, shape."""
     reads = ", ".join(read.label for read in value.reads)
-    shape = list(value.shape)
+    shape = f"{list(value.shape)}{also_named(value)}"
     match value:
         case Contracted():
             products = " + ".join(f"{left.label} @ {right.label}" for left, right in value.pairs)
@@ -55,6 +56,18 @@ def described(value: TileValue) -> str:
         case _:
             op = getattr(value, "op", type(value).__name__.lower())
             return f"{value.label} = {op}({reads}): {shape}"
+
+
+def also_named(value: TileValue) -> str:
+    """Return what operands are called elsewhere: an accumulator in a loop of one iteration is what it accumulates."""
+    found = []
+    for read in value.reads:
+        inner = read
+        while isinstance(inner, Viewed) and inner.view is View.BROADCAST and inner.operand.shape == read.shape:
+            inner = inner.operand
+        if inner.label != read.label:
+            found.append(f"{read.label} is {inner.label}")
+    return f" ({', '.join(dict.fromkeys(found))})" if found else ""
 
 
 def sink_comment(sink: Sink) -> str:
