@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +22,7 @@ import threading
 import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 
 import workbench
 from workbench.commands.answer import Answer, Call, Json
@@ -56,6 +59,8 @@ def run(call: Call) -> Answer:
     port = arguments.port or free_port()
     if not 0 < port < 65536:
         raise UsageError(f"--port {port}: give a number between 1 and 65535")
+    if arguments.port and not arguments.dry_run:
+        check_port(port)
     token = secrets.token_hex(24)
     dry = bool(arguments.dry_run)
     with tempfile.TemporaryDirectory(prefix="workbench-") as work:
@@ -100,7 +105,8 @@ def _as_root() -> list[str]:
 
 
 def serve(command: list[str], url: str, token: str, *, opens: bool, quiet: bool) -> int:
-    """Run a server until it ends or Ctrl-C; return its exit code, 0 after Ctrl-C."""
+    """Run a server until it ends, Ctrl-C, or this process is asked to end; return its exit code, 0 after Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, _end) if threading.current_thread() is threading.main_thread() else None
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL if quiet else None, env={**os.environ, "JUPYTER_TOKEN": token}
     )
@@ -119,6 +125,14 @@ def serve(command: list[str], url: str, token: str, *, opens: bool, quiet: bool)
     finally:
         if process.poll() is None:
             process.kill()
+            process.wait()
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End as on Ctrl-C, so that the server does not outlive its command."""
+    raise KeyboardInterrupt
 
 
 def notebook_folder(copies: Path, *, write: bool = True) -> Path:
@@ -167,6 +181,17 @@ def launchpad_notebook() -> str:
     }
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": kernel, "cells": [cell]})
+
+
+def check_port(port: int) -> None:
+    """Raises: UsageError for a port that a server cannot listen on."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was left a moment ago is free
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            raise UsageError(f"--port {port} {why}; leave it away for a free one, or give another") from error
 
 
 def free_port() -> int:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +62,40 @@ def test_voila_shows_the_launchpad_alone(capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], tokens: list[str], message: str) -> None:
     assert message in complaint(capsys, "lab", *tokens)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("more", [(), ("--voila",)])
+def test_a_port_that_is_taken_is_one_line(capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"--port {port} is taken" in complaint(capsys, "lab", "--port", str(port), *more)
+    lab.check_port(port)  # free again
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of a process are Unix's")
+def test_the_server_ends_with_its_command(tmp_path: Path) -> None:
+    note = tmp_path / "server"
+    server = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    code = (
+        "import sys; from workbench.commands.lab import serve; "
+        f"sys.exit(serve([sys.executable, '-c', {server!r}], 'url', 'token', opens=False, quiet=True))"
+    )
+    command = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 30
+        while not (note.exists() and note.read_text()) and time.monotonic() < end:
+            time.sleep(0.02)
+        child = int(note.read_text())
+        command.terminate()
+        assert command.wait(20) == 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+    finally:
+        command.kill()
+        command.wait()
 
 
 def test_without_jupyterlab_it_says_how_to_get_it(
