@@ -20,7 +20,7 @@ def boxes(svg: str) -> list[Box]:
         r'<title>(\w+), \w+: .*?</title><rect class="[\w-]+" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"',
         svg,
     )
-    return [(name, *map(float, numbers)) for name, *numbers in found]  # type: ignore[misc]
+    return [(name, float(x), float(y), float(wide), float(high)) for name, x, y, wide, high in found]
 
 
 def test_boxes_lie_at_their_addresses_and_times() -> None:

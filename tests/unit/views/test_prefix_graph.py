@@ -14,11 +14,9 @@ def test_edges_keep_beside_every_node_between_their_ends() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         lines: list[list[Box]] = []
-        for row in range(int(rng.integers(2, 7))):
-            left = float(rng.integers(10, 200))
-            lines.append(
-                [(left + 160 * n, 60.0 * row, left + 160 * n + 142, 60.0 * row + 34) for n in range(rng.integers(1, 5))]
-            )
+        for number in range(int(rng.integers(2, 7))):
+            left, top = float(rng.integers(10, 200)), 60.0 * number
+            lines.append([(left + 160 * n, top, left + 160 * n + 142, top + 34) for n in range(rng.integers(1, 5))])
         source, target = lines[0][0], lines[-1][-1]
         points = edge_points(source, target, target[0] + 71, lines)
         assert points[0] == (source[0] + 71, source[3])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import workbench as wb
 from tests.unit.widgets import stand_in_device as stand_in
 from workbench.device import check_worker
 from workbench.device.nvrtc import load_nvrtc
@@ -28,9 +29,9 @@ SIZES = "batch=16 hidden=256 out=192"
 def found(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """Candidates that nobody timed."""
     return superoptimize.superoptimize(
-        launchpad_module.registry.get("rms_norm_linear", batch=16, hidden=256, out=192),
+        wb.programs.get("rms_norm_linear", batch=16, hidden=256, out=192),
         measure=False, out=tmp_path_factory.mktemp("run"), options=superoptimize.Options(keep=3),
-        space=superoptimize.Space(max_block_ops=7),
+        space=wb.Space(max_block_ops=7),
     )  # fmt: skip
 
 
