@@ -12,7 +12,7 @@ from workbench.cost.hardware import hardware
 from workbench.pipeline.passes import PASSES
 from workbench.pipeline.progress import Stage
 from workbench.pipeline.result import Result
-from workbench.pipeline.run_folder import BEST, RESULT, SEARCH, write_whole
+from workbench.pipeline.run_folder import run_files, write_whole
 from workbench.pipeline.structures import NARROW
 from workbench.pipeline.superoptimize import KEEP, Options, superoptimize
 from workbench.search.space import Space
@@ -31,7 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", default="h200", metavar="NAME", help="whose kernels: h200 (default), h100, a100-80, ..."
     )
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="begin no new work after this time")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where to leave the run (default: the user's cache)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR",
+        help="where to leave result.json, best.ugraph.json, report.html, search.jsonl (one for each part of a program that "
+        "is searched in parts) and spaces.json (operators of the space chosen for each); default: the user's cache",
+    )  # fmt: skip
     parser.add_argument("--fresh", action="store_true", help="ignore what an earlier run left")
     parser.add_argument("--keep", type=int, metavar="N", help=f"candidates to certify (default {KEEP}; measured: more)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random tests (default 0)")
@@ -113,7 +117,7 @@ def _values(result: Result) -> dict[str, Json]:
         "measured": result.measured,
         "seconds": result.seconds,
         "out": str(result.out),
-        "files": [RESULT, SEARCH, BEST, REPORT],
+        "files": _files(result),
     }
 
 
@@ -123,5 +127,10 @@ def _text(result: Result) -> str:
         lines += ["", "cost by part:", *(f"  {line}" for line in result.best.cost.describe().splitlines())]
         lines += ["", "passes of the optimizer:", *(f"  {line}" for line in result.best.describe_passes().splitlines())]
         lines += ["", result.best.graph.describe()]
-    lines += ["", f"{result.out}: {', '.join((RESULT, SEARCH, BEST, REPORT))}"]
+    lines += ["", f"{result.out}: {', '.join(_files(result))}"]
     return "\n".join(lines)
+
+
+def _files(result: Result) -> list[Json]:
+    assert result.out is not None
+    return [*run_files(result.out), REPORT]

@@ -42,7 +42,7 @@ class Result(Displayed):
         interrupted: the run was stopped before its end; a second call continues.
         measured: a GPU decided; otherwise the cost model.
         fit: how well the cost model foresaw the measured times; None where too few were measured.
-        out: the folder with result.json, search.jsonl, best.ugraph.json; None if none was kept.
+        out: the folder with result.json, best.ugraph.json and the searches' records; None if none was kept.
     """
 
     program: KernelGraph

@@ -104,9 +104,8 @@ class RunFolder:
 
     def forget_searches(self) -> None:
         """Remove the records of searches, and no other file."""
-        for file in self.path.glob(SEARCH.replace(".", "*.", 1)):
-            if _IS_RECORD.fullmatch(file.name):
-                file.unlink(missing_ok=True)
+        for file in _records(self.path):
+            file.unlink(missing_ok=True)
         (self.path / SPACES).unlink(missing_ok=True)
 
     def forget_answer(self) -> None:
@@ -147,6 +146,17 @@ class RunFolder:
         else:
             write_whole(self.path / BEST, dumps(best) + "\n")
         write_whole(self.path / RESULT, json.dumps({**values, "key": self.request.key}, indent=1) + "\n")
+
+
+def run_files(path: Path) -> list[str]:
+    """Return the names of a run's files that are in a folder: answer, records of searches, chosen spaces, best graph."""
+    return [name for name in (RESULT, *(file.name for file in _records(path)), SPACES, BEST) if (path / name).is_file()]
+
+
+def _records(path: Path) -> list[Path]:
+    """Return the records of searches in a folder: `search.jsonl`, and one for each further part."""
+    found = [file for file in path.glob(SEARCH.replace(".", "*.", 1)) if _IS_RECORD.fullmatch(file.name)]
+    return sorted(found, key=lambda file: (len(file.name), file.name))
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -123,9 +123,9 @@ def superoptimize(
     device: whose kernels are wanted ("h200", "h100", "a100-80", ...). budget: seconds after which no new work is begun.
     measure: True lets the GPU decide among the cheapest, False the cost model alone; None measures where the device is.
     options, space, without: what is looked for and how; `space` and `without` go before those of `options`. out: a folder for
-    result.json, search.jsonl and best.ugraph.json (by default one in the user's cache). fresh: ignore what an earlier run
-    left there; another request's answer in the folder is replaced. progress: called with a `Stage`; by default a line in
-    a terminal or notebook.
+    result.json, best.ugraph.json, the searches' records and spaces.json (by default one in the user's cache). fresh: ignore
+    what an earlier run left there; another request's answer in the folder is replaced. progress: called with a `Stage`; by
+    default a line in a terminal or notebook.
     Raises: UsageError for a program with block graphs or one that the device's memory does not hold, a budget below 0, a
     folder with another program's unfinished search; FormatError for a folder whose files are damaged or something else's;
     UnknownNameError for a device or a pass;

@@ -25,6 +25,9 @@ def test_passes_are_told_and_can_be_left_out(capsys: pytest.CaptureFixture[str],
     assert told == {"threads": True, "layouts": False, "order": False, "memory": True}
     page = (tmp_path / "report.html").read_text()
     assert "What the optimizer&#x27;s passes did" in page or "What the optimizer's passes did" in page
+    files = ["result.json", "search.jsonl", "spaces.json", "best.ugraph.json", "report.html"]
+    assert values["files"] == files
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(files)
 
 
 def test_an_unknown_pass_is_one_line_with_the_names(capsys: pytest.CaptureFixture[str]) -> None:
