@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from tests.unit.search.fused_graphs import CASES, Fused
@@ -39,11 +41,18 @@ def found_for(program: KernelGraph, space: Space | None = None) -> Found:
     return collect(search(program, space=space), space)
 
 
+@cache
+def found_in(name: str) -> Found:
+    """Return what the search finds for the case of a name; several tests look at it."""
+    case = next(case for case in CASES if case.name == name)
+    return found_for(case.program(), NARROW if case.is_wide else None)
+
+
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_the_fused_graph_is_found(case: Fused) -> None:
     program, fused = case.program(), case.graph()
     assert verify(program, fused, shapes="reduced").kind == "equal"  # what a person wrote is right
-    found = found_for(program, NARROW if case.is_wide else None)
+    found = found_in(case.name)
     assert not found.refused
     assert fused.structure_hash in {one.structure_hash for one in found.structures}
 
@@ -58,7 +67,7 @@ def test_wide_programs_are_found_in_the_default_space_too(case: Fused) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if not case.is_wide], ids=lambda case: case.name)
 def test_what_is_found_is_verified_and_emitted(case: Fused) -> None:
     program = case.program()
-    graphs = [one.graph for one in found_for(program).structures]
+    graphs = [one.graph for one in found_in(case.name).structures]
     for graph in graphs[:: max(1, len(graphs) // 3)]:
         assert verify(program, graph, shapes="reduced").kind == "equal"
     for graph in graphs:
