@@ -6,6 +6,7 @@ Invariant: an element of an accumulator belongs to one thread for the whole loop
 from __future__ import annotations
 
 import re
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,16 @@ from workbench.codegen.cuda.indices import Level
 from workbench.codegen.cuda.reduction import fold_lanes, store_row
 from workbench.codegen.cuda.steps import FoldSink, KeepSink, ProductStep, RescaleSink, RunningSink, Section
 from workbench.codegen.cuda.storing import place_text
-from workbench.codegen.cuda.tile_values import Accumulated, Keeping, MaximumShift, RunningMaximum
+from workbench.codegen.cuda.tile_values import Accumulated, Keeping, Mapped, MaximumShift, RunningMaximum
 from workbench.codegen.cuda.walks import loop
 
 if TYPE_CHECKING:
     from workbench.codegen.cuda.plan import KernelPlan
     from workbench.codegen.cuda.stage_text import StageWriter
 
+
+MOST_ASKED = 8
+"""Rows of a thread up to which it asks whether any of their maxima grew."""
 
 LOWEST = "-3.40282347e38f"
 """The running maximum of what has no element, or -inf alone: from it x - m is -inf for x = -inf, not undefined."""
@@ -67,6 +71,27 @@ def rescale_fragments(writer: StageWriter, sink: RescaleSink) -> None:
     factor = writer.term(value.rescale)
     slot = f"{writer.plan.products[value].variable}{writer.walk.element_slot}"
     writer.nest.element.append(f"{slot} = step == first ? 0.0f : {slot} * {factor};")
+
+
+def rescale_only_when(writer: StageWriter) -> str:
+    """Return the C condition under which a stage that only rescales a product has anything to do, "" where it always has.
+
+    A maximum that did not grow has a shift of 0; in the first iteration there is nothing to rescale. All lanes of a warp go
+    the same way. Products of warpgroups are left alone, for their accumulators must not be touched on one of two ways.
+    """
+    plan, (sink, *others) = writer.plan, writer.stage.sinks
+    if others or not isinstance(sink, RescaleSink):
+        return ""
+    step = plan.products[sink.value]
+    if step.is_warpgroup or step.layout.used_warps < step.layout.warps:
+        return ""
+    factor = sink.value.rescale
+    shift = factor.operands[0] if isinstance(factor, Mapped) and factor.op == "exp" else None
+    if not isinstance(shift, MaximumShift) or shift not in plan.registers or writer.walk.row_slots > MOST_ASKED:
+        return ""
+    extents = [range(int(extent)) for extent in re.findall(r"\d+", writer.walk.row_dims)]
+    places = ("".join(f"[{number}]" for number in place) for place in product(*extents))
+    return f"warp_ballot({' || '.join(f'{plan.parts[shift]}{place} != 0.0f' for place in places)})"
 
 
 def run_maximum(writer: StageWriter, sink: RunningSink) -> None:
@@ -148,11 +173,15 @@ def finish_product(plan: KernelPlan, step: ProductStep) -> list[str]:
     return store_fragments(step.layout, step.variable, tile) if tile is not None else []
 
 
-def finish_stage(writer: StageWriter, value: Accumulated) -> list[str]:
+def finish_stage(writer: StageWriter, value: Accumulated | RunningMaximum) -> list[str]:
     """Return the statements that bring an accumulator of a stage to where its readers find it; `writer`: its stage's."""
     plan = writer.plan
     tile = plan.shared.get(value)
     for sink in writer.stage.sinks:
+        if isinstance(sink, RunningSink) and sink.value is value and plan.own is not None:
+            part = f"{plan.parts[value]}{writer.walk.row_slot}"
+            writer.nest.row_always += store_row(writer, plan.own[value], value, part)
+            return [f"// {value.label}: each warp has that of its own columns", *writer.walk.text(writer.nest)]
         if isinstance(sink, FoldSink) and sink.kept is value:
             part = f"{plan.parts[value]}{writer.walk.row_slot}"
             writer.nest.row_always += fold_lanes(writer, sink.value.folding, part)

@@ -269,8 +269,9 @@ class Elements:
     def _shared(self, value: TileValue, tile: SharedTile, index: Sequence[Index]) -> Term:
         row, column = tile.row_and_column(tile.readable(index))
         level, width = max(row.level, column.level), self._shared_width(tile, row, column)
+        factors = self._factors(tile, index)
         if width > 1:
-            return self._shared_group(value, tile, row, column, width)
+            return self._shared_group(value, tile, row, column, width, factors)
         texts = []
         for number in range(tile.read_slices):
             place = shifted(row, number * tile.slice_rows)
@@ -279,7 +280,23 @@ class Elements:
                 texts.append(f"cluster_{tile.folding}<{tile.cluster}>({at}).value[0]")
             else:
                 texts.append(f"*{at}" if tile.c_type == "float" else f"to_f32(*{at})")
-        return self.variable(value.name, combined(texts, tile.folding), level)
+        return self.variable(value.name, combined(scaled(texts, factors), tile.folding), level)
+
+    def _factors(self, tile: SharedTile, index: Sequence[Index]) -> list[str]:
+        """Return what each slice of a tile's row is multiplied by to be below the row's largest maximum; [] for no tile."""
+        own = tile.factors
+        if own is None:
+            return []
+        row, _ = own.row_and_column(own.readable([*index[:-1], ZERO]))
+        places = [bare(shifted(row, number * own.slice_rows).text) for number in range(own.slices)]
+        keys = [(own, place) for place in places]
+        if keys[0] not in self.known:
+            maxima = [self.variable("warp_maximum", f"*{own.variable}.at({place}, 0)", row.level) for place in places]
+            best = self.variable("row_maximum", combined([one.text for one in maxima], "max"), row.level)
+            for key, one in zip(keys, maxima, strict=True):
+                text = scalar_text("exp", [f"{one.text} - {best.text}"], {}, fast=self.places.fast_math)
+                self.known[key] = self.variable("warp_factor", text, row.level)
+        return [self.known[key].text for key in keys]
 
     def _shared_width(self, tile: SharedTile, row: Index, column: Index) -> int:
         """Return how many neighbours are read together: the walk's width where they lie side by side, else 1."""
@@ -292,7 +309,9 @@ class Elements:
             return 1
         return 1 if tile.cluster > 1 and width > 4 else width
 
-    def _shared_group(self, value: TileValue, tile: SharedTile, row: Index, column: Index, width: int) -> Term:
+    def _shared_group(
+        self, value: TileValue, tile: SharedTile, row: Index, column: Index, width: int, factors: Sequence[str]
+    ) -> Term:
         assert column.group is not None
         names = []
         for number in range(tile.read_slices):
@@ -307,7 +326,7 @@ class Elements:
             self.emit(f"const Vec<{tile.c_type}, {width}> {names[-1]} = {read};", Level.GROUP)
         parts = [f"{name}.value[e]" for name in names]
         texts = parts if tile.c_type == "float" else [f"to_f32({part})" for part in parts]
-        return self.variable(value.name, combined(texts, tile.folding), Level.ELEMENT)
+        return self.variable(value.name, combined(scaled(texts, factors), tile.folding), Level.ELEMENT)
 
     # ------------------------------------------------------------------------------------------------ device memory
     def _direct(self, value: Loaded, index: Sequence[Index]) -> Term:
@@ -404,6 +423,11 @@ def broadcast(index: Sequence[Index], shape: Shape) -> list[Index]:
 def same_index(one: Sequence[Index], other: Sequence[Index]) -> bool:
     """Return True when two indices are the same text."""
     return [part.text for part in one] == [part.text for part in other]
+
+
+def scaled(texts: Sequence[str], factors: Sequence[str]) -> list[str]:
+    """Return C texts of slices, each times its factor where there are any."""
+    return [f"{text} * {factor}" for text, factor in zip(texts, factors, strict=True)] if factors else list(texts)
 
 
 def combined(texts: Sequence[str], folding: str) -> str:

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.codegen.cuda.emitted import C_TYPES
 from workbench.codegen.cuda.steps import Operand, ProductStep, Section
-from workbench.codegen.cuda.tile_storage import SharedTile, matrix_extents, rounded_up
+from workbench.codegen.cuda.tile_storage import SharedTile, input_tile, matrix_extents, operand_tile, rounded_up
+from workbench.codegen.cuda.tile_values import Loaded
+from workbench.core.layouts import SharedLayout
 
 if TYPE_CHECKING:
     from workbench.codegen.cuda.plan import KernelPlan
@@ -25,6 +28,16 @@ def is_kept_by_depth(operand: Operand, *, is_left: bool) -> bool:
     """Return True when the rows of an operand's tile run along the contracted axis."""
     assert operand.tile is not None
     return (operand.is_transposed != operand.tile.transposed) == is_left
+
+
+def staged_tile(value: Loaded, variable: str, *, is_operand: bool, layout: SharedLayout | None = None) -> SharedTile:
+    """Return the shared tile of an input: its rows run as chosen, else along the axis that is contiguous in device memory."""
+    strides, shape = value.tensor.strides, value.shape
+    by_columns = value.rank >= 2 and strides[-2] == 1 and shape[-2] > 1 and (strides[-1] != 1 or shape[-1] == 1)
+    if layout is not None and value.rank >= 2 and min(shape[-2:]) > 1:
+        by_columns = layout.innermost == -2
+    build = operand_tile if is_operand else input_tile
+    return build(variable, C_TYPES[value.dtype], shape, transposed=by_columns)
 
 
 def trim_operands(plan: KernelPlan) -> None:

@@ -24,7 +24,7 @@ from workbench.codegen.cuda.layouts import (
     fragment_layout,
 )
 from workbench.codegen.cuda.lowering import LoweredBlock
-from workbench.codegen.cuda.operand_tiles import trim_operands
+from workbench.codegen.cuda.operand_tiles import staged_tile, trim_operands
 from workbench.codegen.cuda.prologues import fuse_prologues
 from workbench.codegen.cuda.schedule import Schedule, WarpLayout
 from workbench.codegen.cuda.stage_walks import WalkChooser, only_saves
@@ -72,7 +72,6 @@ from workbench.codegen.cuda.value_paths import (
 )
 from workbench.codegen.cuda.walks import ProductLayout
 from workbench.codegen.cuda.warpgroups import suits_warpgroups, warpgroup_layout
-from workbench.core.layouts import SharedLayout
 from workbench.core.shapes import Shape
 from workbench.errors import EmitError
 from workbench.ugraph.inference import Place
@@ -99,6 +98,7 @@ class KernelPlan:
             held: those of them that are read once, at the start.
         parts: C names of the register arrays that sinks keep, by value.
         stages: buffers of a looped input's ring. barriers: the steps that a block barrier precedes.
+        own: where running maxima of which each warp has its own lie after the loop; None: warps share them.
     """
 
     lowered: LoweredBlock
@@ -123,6 +123,7 @@ class KernelPlan:
     stages: int = 1
     shared_bytes: int = 0
     barriers: set[object] = field(default_factory=set)
+    own: dict[TileValue, SharedTile] | None = field(default_factory=dict)
 
     @property
     def iterations(self) -> int:
@@ -577,19 +578,16 @@ class Planner:
         return 4 * (taken + more) <= 3 * self.schedule.shared_limit
 
 
-def staged_tile(value: Loaded, variable: str, *, is_operand: bool, layout: SharedLayout | None = None) -> SharedTile:
-    """Return the shared tile of an input: its rows run as chosen, else along the axis that is contiguous in device memory."""
-    strides, shape = value.tensor.strides, value.shape
-    by_columns = value.rank >= 2 and strides[-2] == 1 and shape[-2] > 1 and (strides[-1] != 1 or shape[-1] == 1)
-    if layout is not None and value.rank >= 2 and min(shape[-2:]) > 1:
-        by_columns = layout.innermost == -2
-    build = operand_tile if is_operand else input_tile
-    return build(variable, C_TYPES[value.dtype], shape, transposed=by_columns)
-
-
 def make_plan(
     lowered: LoweredBlock, schedule: Schedule, names: CNames, threads: int, cluster: int, *, spread: int = 1
 ) -> KernelPlan:
     """Return the plan of a kernel. Raises: EmitError."""
-    plan = KernelPlan(lowered=lowered, schedule=schedule, names=names, threads=threads, cluster=cluster, spread=spread)
-    return Planner(plan).plan()
+    own: dict[TileValue, SharedTile] | None = {}
+    while True:  # at most twice
+        plan = KernelPlan(
+            lowered=lowered, schedule=schedule, names=names, threads=threads, cluster=cluster, spread=spread, own=own
+        )
+        Planner(plan).plan()
+        if plan.own is own:
+            return plan
+        own = plan.own

@@ -49,11 +49,10 @@ class Access:
     writes: tuple[SharedTile, ...]
 
 
-def tile_read(plan: KernelPlan, leaf: TileValue) -> SharedTile | None:
-    """Return the shared tile in which a value is read, None if it is in registers or device memory."""
-    if isinstance(leaf, Loaded):
-        return plan.staged.get(leaf)
-    return plan.shared.get(leaf)
+def tiles_read(plan: KernelPlan, leaf: TileValue) -> list[SharedTile]:
+    """Return the shared tile in which a value is read, and that of what its slices are scaled by; none elsewhere."""
+    tile = plan.staged.get(leaf) if isinstance(leaf, Loaded) else plan.shared.get(leaf)
+    return [] if tile is None else [tile] if tile.factors is None else [tile, tile.factors]
 
 
 def access_of(plan: KernelPlan, step: Step) -> Access:
@@ -61,14 +60,9 @@ def access_of(plan: KernelPlan, step: Step) -> Access:
     if isinstance(step, ProductStep):
         tiles = [operand.tile for pair in step.operands for operand in pair if operand.tile is not None]
         written = plan.shared.get(step.value) if step.kept is None else None
-        read = [
-            tile
-            for stage in step.prologues
-            for leaf in leaves(stage.roots)
-            if (tile := tile_read(plan, leaf)) is not None
-        ]
+        read = [tile for stage in step.prologues for leaf in leaves(stage.roots) for tile in tiles_read(plan, leaf)]
         return Access(id(step), (*tiles, *read), (written,) if written is not None else ())
-    reads = [tile for leaf in leaves(step.roots) if (tile := tile_read(plan, leaf)) is not None]
+    reads = [tile for leaf in leaves(step.roots) for tile in tiles_read(plan, leaf)]
     writes: list[SharedTile] = []
     for sink in step.sinks:
         values: list[TileValue] = []
@@ -86,8 +80,9 @@ def access_of(plan: KernelPlan, step: Step) -> Access:
 
 
 def finish_access(plan: KernelPlan) -> Access:
-    """Return what the end of the loop writes: accumulators that are read from shared memory."""
-    written = [plan.shared[step.value] for step in plan.finishes if step.value in plan.shared]
+    """Return what the end of the loop writes: accumulators that are read from shared memory, maxima of warps."""
+    places = {**plan.shared, **(plan.own or {})}
+    written = [places[step.value] for step in plan.finishes if step.value in places]
     return Access(FINISH, (), tuple(written))
 
 

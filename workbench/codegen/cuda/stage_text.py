@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from workbench.codegen.cuda.accumulators import keep, rescale_fragments, run_maximum
+from workbench.codegen.cuda.accumulators import keep, rescale_fragments, rescale_only_when, run_maximum
 from workbench.codegen.cuda.element import Elements, Places
 from workbench.codegen.cuda.exponentials import shifted_product, start_exponentials, write_arguments
 from workbench.codegen.cuda.indices import Level
@@ -102,7 +102,10 @@ class StageWriter:
     def text(self) -> list[str]:
         """Return the stage's statements."""
         self.write_sinks()
-        return [*self.before, *self.walk.text(self.nest)]
+        lines, condition = self.walk.text(self.nest), rescale_only_when(self)
+        if condition:
+            lines = [f"if ({condition}) {{", *lines[1:-1], "}"]  # in the place of the walk's own braces
+        return [*self.before, *lines]
 
     def operand_text(self, source: TileValue, c_type: str, fragment: str) -> list[str]:
         """Return the statements for one fragment of a product's left operand, which holds `source`."""

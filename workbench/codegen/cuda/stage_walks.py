@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from workbench.codegen.cuda.across_walk import AcrossWalk, across_walk
 from workbench.codegen.cuda.launch_shape import WARP
+from workbench.codegen.cuda.own_maxima import find_own_maxima
 from workbench.codegen.cuda.steps import (
+    FinishStep,
     FoldSink,
     KeepSink,
     ProductStep,
@@ -65,6 +67,9 @@ class WalkChooser:
         self.plan = plan
         self.made_by = plan.makers
         self.slices: dict[TileValue, int] = {}
+        self.own = find_own_maxima(plan) if plan.own is not None else []
+        self.own_numbers = {value for one in self.own for value in one.numbers}
+        self.of_own = {value: one.warps for one in self.own for value in one.greatest}
 
     def choose(self) -> None:
         """Fill in the plan."""
@@ -229,15 +234,15 @@ class WalkChooser:
                 value: TileValue = sink.kept or sink.value
                 self.made_by[value], self.slices[value] = stage, walk.slices
                 plan.parts[value] = plan.names.claim(f"{value.name}_part")
-                is_whole = walk.slices == 1 and not isinstance(walk, AcrossWalk)
+                is_whole = (walk.slices == 1 or value in self.own_numbers) and not isinstance(walk, AcrossWalk)
                 if is_whole and (sink.kept is None or plan.cluster == 1):
                     for_all = isinstance(walk, RowsWalk) and walk.for_all
                     plan.registers[value] = Registers(plan.parts[value], EVERYWHERE if for_all else walk.row_key, True)
             elif isinstance(sink, KeepSink):
-                self.made_by[sink.value], self.slices[sink.value] = stage, 1
+                self.made_by[sink.value], self.slices[sink.value] = stage, self.of_own.get(sink.value, 1)
                 if sink.tile is None:
                     plan.parts[sink.value] = plan.names.claim(f"{sink.value.name}_part")
-                    if plan.cluster == 1:
+                    if plan.cluster == 1 and sink.value not in self.of_own:
                         key = walk.row_key if rows_only else walk.element_key
                         plan.registers[sink.value] = Registers(plan.parts[sink.value], key, rows_only)
             elif isinstance(sink, RunningSink):
@@ -281,6 +286,25 @@ class WalkChooser:
         for value in list(plan.registers):
             if value not in used:
                 del plan.registers[value]
+        self.place_own_maxima()
+
+    def place_own_maxima(self) -> None:
+        """Give the maxima of warps a place after the loop; where somebody looks for one in it, warps must share them."""
+        plan = self.plan
+        for own in self.own:
+            walks = [self.made_by[value].walk for value in (own.maximum, *own.greatest) if value in self.made_by]  # type: ignore[union-attr]
+            is_apart = all(isinstance(walk, FragmentWalk) and walk.slices == own.warps for walk in walks)
+            if not is_apart or any(value in plan.shared for value in own.numbers):
+                plan.own = None
+                return
+            tile = plain_tile(plan.names.claim(f"{own.maximum.name}_of_warps"), own.maximum.shape, slices=own.warps)
+            assert plan.own is not None
+            plan.own[own.maximum] = tile
+            plan.tiles.append(tile)
+            plan.finishes.insert(0, FinishStep(value=own.maximum))
+            for value in own.kept:
+                if value in plan.shared:
+                    plan.shared[value].factors = tile
 
     def reads_registers(self, stage: Stage, leaf: TileValue) -> bool:
         """Return True when a stage finds a value in registers of its own walk."""

@@ -181,9 +181,9 @@ class ProductStep:
 
 @dataclass(eq=False, kw_only=True)
 class FinishStep:
-    """After the loop: bring an accumulator to where its readers find it."""
+    """After the loop: bring an accumulator, or the maxima that each warp has for itself, to where readers find it."""
 
-    value: Accumulated
+    value: Accumulated | RunningMaximum
 
 
 Step = Stage | ProductStep

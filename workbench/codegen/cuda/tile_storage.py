@@ -36,6 +36,7 @@ class SharedTile:
         is_looped: the object is made anew in every iteration (its ring buffer changes).
         cluster: blocks whose partial results are added (or maximised) when it is read, 1: only this block's.
         is_combined: slices are added into the first before anybody reads.
+        factors: of the slices of a sum of exponentials, the maxima below which each slice's were taken (`own_maxima.py`).
         needs_zero: its padding is cleared before anything is written.
         offset: bytes from the start of the dynamic shared memory, None until `shared_memory.allocate`.
     """
@@ -54,6 +55,7 @@ class SharedTile:
     cluster: int = 1
     folding: str = "sum"
     is_combined: bool = False
+    factors: SharedTile | None = None
     needs_zero: bool = False
     offset: int | None = None
 
