@@ -63,6 +63,7 @@ from workbench.verify.verdict import Verdict  # noqa: E402
 
 Floats = npt.NDArray[Any]
 ARCH, LOGITS, SEED, LIMIT = "sm_90a", 100.0, 0, 0.15
+STYLE, DTYPE = "standard", "float16"
 SCHEMA = "mugraph-workbench/ablation"
 REQUIRED = frozenset(
     {"table", "program", "parameters", "variant", "base", "correct", "gpu", "driver", "date", "versions"}
@@ -154,22 +155,24 @@ def variants(asked: Asked = ASKED, only: str = "") -> Iterator[Variant]:
     for name, sizes in asked.ablated:
         table = f"passes of {label_of(name, sizes)}"
         if only in table:
-            known = programs.known_good(name, **sizes)[0]
+            known = programs.known_good(name, STYLE, DTYPE, **sizes)[0]
             for row in ablation(known, verifier=reduced, passes=ABLATED).rows:
                 yield _variant(table, row.name, name, sizes, ALL, row.optimized)
     for name, sizes in asked.softmax:
         table = f"softmax of {label_of(name, sizes)}"
-        for number, graph in enumerate(programs.known_good(UNSAFE.get(name, name), **sizes) if only in table else ()):
+        for number, graph in enumerate(
+            programs.known_good(UNSAFE.get(name, name), STYLE, DTYPE, **sizes) if only in table else ()
+        ):
             for form, stable in (("unsafe", False), ("stable", True)):
                 optimized = optimize(graph, verifier=reduced, stable=stable)
                 yield _variant(table, f"{form} {number}", name, sizes, f"unsafe {number}", optimized)
     for name, sizes in asked.grids:
         table = f"grids of {label_of(name, sizes)}"
         if only in table:
-            made = instance(name, "standard", "float16", sizes)
+            made = instance(name, STYLE, DTYPE, sizes)
             fixed = attention_graphs._split_kernels(made, Tiles(64, 1, 64), SPLITS, lambda operands: operands)
             grid = fixed.graph_defined[0].block.grid_dims
-            for form, graph in ((CHOSEN, programs.known_good(name, **sizes)[0]), (f"grid {grid}", fixed)):
+            for form, graph in ((CHOSEN, programs.known_good(name, STYLE, DTYPE, **sizes)[0]), (f"grid {grid}", fixed)):
                 yield _variant(table, form, name, sizes, CHOSEN, optimize(graph, verifier=reduced))
 
 
@@ -181,7 +184,7 @@ def _variant(table: str, name: str, asked: str, sizes: Mapping[str, int], base: 
         "modelled_us": modelled_us(optimized),
         "verdicts": {report.name: report.verdict for report in optimized.passes if report.verdict},
     }  # fmt: skip
-    reference = programs.get(asked, **sizes)
+    reference = programs.get(asked, STYLE, DTYPE, **sizes)
     return Variant(table, name, asked, sizes, base, reference, optimized.graph, emit_optimized(optimized), told)
 
 

@@ -15,6 +15,7 @@ from benchmarks.gpu_ablation import Asked, Floats, Prepared, Variant, judged, lo
 from workbench.codegen.cuda.host_program import run_program_on_host
 from workbench.codegen.cuda.host_run import HostOptions
 from workbench.codegen.cuda.storage import from_storage
+from workbench.optimize.ablation import ABLATED
 
 SIZES = {"rows": 16, "head_dim": 32, "context": 128}
 ASKED = Asked(
@@ -110,6 +111,6 @@ def test_what_was_prepared_comes_back_from_its_folder(tmp_path: Path) -> None:
 
 def test_every_pass_has_a_row_that_the_model_foretells() -> None:
     rows = list(variants(ASKED, "passes"))
-    assert [row.name for row in rows] == ["all passes", *(f"without {name}" for name in gpu_ablation.ABLATED)]
+    assert [row.name for row in rows] == ["all passes", *(f"without {name}" for name in ABLATED)]
     told = {row.name: row.told["modelled_us"] for row in rows}
     assert told["without layouts"] > told["all passes"] == told["without memory"]
