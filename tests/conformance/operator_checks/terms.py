@@ -178,15 +178,17 @@ def check_terms_expansion(spec: OpSpec) -> None:
         return
     for case in CASES[spec.name]:
         attributes = case.complete(spec)
-        (shape,) = case.shapes
-        formula: Formula = spec.abstract(Formulas(), (("x",),), case.shapes, attributes)
+        names = tuple((f"x{number}",) for number in range(len(case.shapes)))
+        formula: Formula = spec.abstract(Formulas(), names, case.shapes, attributes)
         if formula[0] in FUNCTIONS:
+            (shape,) = case.shapes
             apply = _Expand(lambda shapes: Numbers(shapes, None))
             number, _ = spec.expand(apply, ((0.7, shape),), case.shapes, attributes)
             value = FUNCTIONS[str(formula[0])](0.7)
-            assert formula[1:] == (("x",),), case
+            assert formula[1:] == names, case
             assert math.isclose(number, value, rel_tol=1e-12), case
             continue
         formulas = _Expand(lambda shapes: Formulas())
-        expanded, _ = spec.expand(formulas, ((("x",), shape),), case.shapes, attributes)
+        operands = tuple(zip(names, case.shapes, strict=True))
+        expanded, _ = spec.expand(formulas, operands, case.shapes, attributes)
         assert formula == expanded, (case, formula, expanded)
