@@ -94,7 +94,7 @@ class Atoms:
     def normal(self, run: Sequence[int]) -> Run:
         """Return a resolved run in which counts followed by their tile are the whole dimension again."""
         current = self.resolve(run)
-        changed = bool(self.cuts)
+        changed = len(current) > 1 and bool(self.cuts)  # counts and a tile are two atoms or more
         while changed:
             changed = False
             for cut in self.cuts:
@@ -133,7 +133,8 @@ class Atoms:
 
     def is_unit(self, run: Sequence[int]) -> bool:
         """Return True for a dimension of extent 1 that is no tile of a longer one: broadcasting may stretch it."""
-        return all(self.extents[atom] == 1 and not self._of_longer(atom) for atom in self.resolve(run))
+        atoms, extents = self.resolve(run), self.extents
+        return all([extents[atom] == 1 for atom in atoms]) and not any(map(self._of_longer, atoms))
 
     def _of_longer(self, atom: int) -> bool:
         return any(atom in self.resolve(cut.tile) and self.extent(cut.base) > 1 for cut in self.cuts)

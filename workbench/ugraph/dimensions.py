@@ -237,10 +237,10 @@ class _Sources:
         self.atoms, self.operands = atoms, operands
         self._factors: dict[tuple[Dim, ...], list[Run]] = {}
         self._pieces: dict[Dim, list[tuple[int, Run]]] = {}
-        self._mentioned: set[Dim] = set()
+        self._mentioned: list[list[bool]] = [[False] * len(dims) for dims in operands]
 
     def of(self, dim: Dim) -> Run:
-        self._mentioned.add(dim)
+        self._mentioned[dim.operand][dim.axis] = True
         return self.operands[dim.operand][dim.axis]
 
     def run(self, source: DimSource, extent: int, node: OpNode) -> Run:
@@ -316,7 +316,8 @@ class _Sources:
 
     def fix_stretched(self) -> None:
         """Let operand dimensions of extent 1 that reach no result stay 1: they were stretched or dropped."""
-        for number, dims in enumerate(self.operands):
-            for axis in range(-len(dims), 0):
-                if Dim(number, axis) not in self._mentioned:
-                    self.atoms.fix(dims[axis])
+        for dims, mentioned in zip(self.operands, self._mentioned, strict=True):
+            if not all(mentioned):
+                for run, is_mentioned in zip(dims, mentioned, strict=True):
+                    if not is_mentioned:
+                        self.atoms.fix(run)

@@ -32,12 +32,8 @@ _Port = tuple[int, int]  # vertex, number of its result
 
 def digest(*parts: str) -> str:
     """Return the hash of a sequence of texts as 32 hexadecimal digits; no two sequences run into each other."""
-    state = blake2b(digest_size=DIGEST_BYTES)
-    for part in parts:
-        encoded = part.encode()
-        state.update(f"{len(encoded)}:".encode())
-        state.update(encoded)
-    return state.hexdigest()
+    encoded = [part.encode() for part in parts]
+    return blake2b(b"".join([b"%d:%b" % (len(part), part) for part in encoded]), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def wiring_hash(graph: KernelGraph | BlockGraph | ThreadGraph) -> str:

@@ -29,7 +29,7 @@ class Scalar:
     def __truediv__(self, other: Scalar) -> Scalar:
         return self * Scalar(other.sign, 1 / other.radicand, other.root)
 
-    def power(self, exponent: Fraction) -> Scalar:
+    def power(self, exponent: Fraction | int) -> Scalar:
         """Return the scalar to a rational power. Raises: ValueError for a fractional power of a negative number."""
         if self is ONE:
             return self

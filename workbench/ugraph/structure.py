@@ -28,9 +28,7 @@ from workbench.ugraph.inference import LOOP, Place
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, AccumulatorKind, InputIterator, OpNode, OutputSaver, RunningMax
 from workbench.ugraph.scalars import ONE, scalar
-from workbench.ugraph.structure_terms import MINUS, UNIT, Coefficient, Printer, Term, Vertex
-
-_ONCE, _INVERSE = Fraction(1), Fraction(-1)
+from workbench.ugraph.structure_terms import MINUS, UNIT, Coefficient, Exponent, Printer, Term, Vertex, exponent_of
 
 
 def structure_hash(graph: KernelGraph) -> str:
@@ -193,7 +191,7 @@ class _Structure:
             vertices = [self._vertex("sum -1", [inner], place, launch)]
             if folds:
                 vertices.append(self._vertex("accumulate sum", [Term(vertices[0])], self._place(step), launch))
-            counted = Coefficient(ONE, tuple((vertex, Fraction(-1)) for vertex in sorted(vertices)))
+            counted = Coefficient(ONE, tuple([(vertex, -1) for vertex in sorted(vertices)]))
             return Term(vertices[-1], operands[0].coefficient.times(counted))
         if not folds:
             return operands[0]
@@ -215,7 +213,7 @@ class _Structure:
                 value = constant_value(self.flow, number)
                 if value == 0:
                     return Term(self._vertex("times 0", [Term(base.vertex)], self._place(step), step.launch))
-                factor = Coefficient(ONE if value > 0 else MINUS.number, (), ((number, _ONCE),))
+                factor = Coefficient(ONE if value > 0 else MINUS.number, (), ((number, 1),))
                 return Term(base.vertex, base.coefficient.times(factor), base.port)
             case "neg":
                 return Term(operands[0].vertex, operands[0].coefficient.times(MINUS), operands[0].port)
@@ -229,7 +227,7 @@ class _Structure:
             case "mean":
                 inner = Term(operands[0].vertex, port=operands[0].port)
                 vertex = self._vertex(f"sum {node.attribute_map['axis']}", [inner], self._place(step), step.launch)
-                counted = Coefficient(ONE, ((vertex, Fraction(-1)),))
+                counted = Coefficient(ONE, ((vertex, -1),))
                 return Term(vertex, operands[0].coefficient.times(counted))
             case _:
                 label = node.op + self._attributes(number, step, node)
@@ -244,7 +242,9 @@ class _Structure:
             value = Coefficient(scalar(abs(constant_value(self.flow, number))))
             if number in self.counts:
                 spans = self.counts[number].spans
-                powers = {self._of_step.get(step, -1): span.exponent for span in spans for step in span.steps}
+                powers: dict[int, Exponent] = {
+                    self._of_step.get(step, -1): exponent_of(span.exponent) for span in spans for step in span.steps
+                }
                 below = self.vertices[term.vertex].below
                 if all(vertex >= 0 and below >> vertex & 1 for vertex in powers):
                     value = Coefficient(ONE, tuple(sorted(powers.items())))
@@ -256,7 +256,7 @@ class _Structure:
         if op == "mul" and left.vertex == self._one:
             left, right = right, left
         if right.vertex == self._one:
-            degree = Fraction(1 if op == "mul" else -1)
+            degree = 1 if op == "mul" else -1
             return Term(left.vertex, left.coefficient.times(right.coefficient, degree), left.port)
         return self._homogeneous(step, op, [left, right], laws)
 
@@ -307,9 +307,12 @@ class _Structure:
             pivot = terms[self._pivot(terms, which, commutative)].coefficient
             if law.positive and pivot.number.sign < 0:
                 pivot = Coefficient(pivot.number.magnitude, pivot.counts, pivot.pending)
-            outside = outside.times(pivot, law.degree)
+            if pivot is UNIT:
+                continue
+            outside = outside.times(pivot, exponent_of(law.degree))
+            inverse = UNIT.times(pivot, -1)
             for position in which:
-                terms[position] = terms[position].scaled(UNIT.times(pivot, _INVERSE))
+                terms[position] = terms[position].scaled(inverse)
         return terms, outside
 
     def _pivot(self, terms: Sequence[Term], which: Sequence[int], commutative: bool) -> int:
@@ -331,8 +334,12 @@ class _Structure:
             return operand
         first = -1 if node.spec.kind is OpKind.ELEMENTWISE else -3
         dims, result = self.dimensions.values[step.operands[position]], self.dimensions.values[step.results[0]]
-        unit = self.dimensions.atoms.is_unit
-        stretched = [axis for axis in range(first, -len(dims) - 1, -1) if unit(dims[axis]) and not unit(result[axis])]
+        shape, unit = self.flow.shapes[step.operands[position]], self.dimensions.atoms.is_unit
+        stretched = [
+            axis
+            for axis in range(first, -len(dims) - 1, -1)
+            if shape[axis] == 1 and unit(dims[axis]) and not unit(result[axis])
+        ]
         note = f" stretched {' '.join(map(str, stretched))}" if stretched else ""
         return Term(operand.vertex, operand.coefficient, operand.port, note)
 

@@ -11,8 +11,15 @@ from fractions import Fraction
 
 from workbench.ugraph.scalars import ONE, Scalar
 
-_ONCE = Fraction(1)
-Powers = tuple[tuple[int, Fraction], ...]
+Exponent = Fraction | int
+"""Whole ones are integers: products of fractions take ten times as long."""
+
+Powers = tuple[tuple[int, Exponent], ...]
+
+
+def exponent_of(degree: Fraction) -> Exponent:
+    """Return a degree as an exponent."""
+    return degree.numerator if degree.denominator == 1 else degree
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +34,11 @@ class Coefficient:
     counts: Powers = ()
     pending: Powers = ()
 
-    def times(self, other: Coefficient, degree: Fraction = _ONCE) -> Coefficient:
+    def times(self, other: Coefficient, degree: Exponent = 1) -> Coefficient:
         """Return this times a power of another."""
         if other is UNIT or (not other.counts and not other.pending and other.number.is_one):
             return self
-        if self is UNIT and (degree is _ONCE or degree == 1):
+        if self is UNIT and degree == 1:
             return other
         return Coefficient(
             self.number * other.number.power(degree),
@@ -49,12 +56,12 @@ class Coefficient:
         return "".join(f"{part} * " for part in parts)
 
 
-def _added(left: Powers, right: Powers, degree: Fraction) -> Powers:
+def _added(left: Powers, right: Powers, degree: Exponent) -> Powers:
     if not right:
         return left
     powers = dict(left)
     for base, exponent in right:
-        more = exponent if degree is _ONCE or degree == 1 else degree * exponent
+        more = degree * exponent
         powers[base] = powers[base] + more if base in powers else more
     return tuple(sorted((base, exponent) for base, exponent in powers.items() if exponent))
 
