@@ -24,12 +24,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.search.enumeration import Sketch
+from workbench.search.events import Text
 from workbench.search.hypergraph import Edge, Hypergraph
 from workbench.search.palette import Effect
 from workbench.search.places import Place
+from workbench.search.value_text import ValueTexts
+
+CHAIN = "chain: "
+"""How the rules of this module begin where they are counted."""
+
+WHY = {
+    "one loop": "both block graphs loop over the same axis, and nothing in the second loop needs a result of the first: "
+    "one block graph does it",
+    "nothing in between": "the second block graph neither loops nor has the axis of the first one's loop: it belongs after "
+    "that loop",
+    "computed where it is read": "the first block graph stores it, and the second can make it elementwise of what it reads",
+    "stored as late as possible": "the second block graph begins with it; the first can make it and stores no more",
+    "folded early": "the second block graph would fold, of inputs alone, over the axis that the first loops over",
+    "held whole": "the first block graph would fold an axis that the second, without a loop, holds whole and folds too",
+    "read from a library": "a block graph would read a product of inputs from a predefined kernel; it can make it itself",
+    "unlooped": "a block graph without a loop could make every fold over this axis in a loop",
+}
+"""Each rule with what the same graph can do better."""
 
 
-def why_not(sketch: Sketch) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a chain is left out. Attributes: rule; node: of the value that shows it, axis: that shows it, if there is one."""
+
+    rule: str
+    node: int | None = None
+    axis: str = ""
+
+    def text(self, sketch: Sketch) -> Text:
+        """Return the evidence, written when asked for."""
+
+        def written() -> str:
+            graph = sketch.hypergraph
+            shown = self.axis if self.node is None else ValueTexts(graph.expressions).of(graph.values[self.node])
+            return f"{shown}: {WHY[self.rule]}" if shown else WHY[self.rule]
+
+        return written
+
+
+def why_not(sketch: Sketch) -> Reason | None:
     """Return the rule by which a chain of two block graphs is left out, None if it counts."""
     if len(sketch.hypergraph.plan.loops) < 2:
         return None
@@ -93,19 +131,23 @@ class _Chain:
             for operand in dict.fromkeys(edge.operands):
                 self.users.setdefault(operand, []).append(node)
 
-    def why_not(self) -> str | None:
+    def why_not(self) -> Reason | None:
         first, second = self.graph.plan.loops
         if not self.graph.plan.split and not self._are_unrelated():
             if first == second and first is not None and not self._needs_result_in_loop():
-                return "one loop"
+                return Reason("one loop")
             if second is None and not self._has_axis(first):
-                return "nothing in between"
-        if not all(self._is_worth_storing(node) for node in self._stored_for_second()):
-            return "computed where it is read"
-        if self._starts_late():
-            return "stored as late as possible"
-        if any(self._could_loop(kernel) for kernel, loop in enumerate((first, second)) if loop is None):
-            return "unlooped"
+                return Reason("nothing in between")
+        for node in self._stored_for_second():
+            if not self._is_worth_storing(node):
+                return Reason("computed where it is read", node)
+        late = self._starts_late()
+        if late is not None:
+            return Reason("stored as late as possible", late)
+        for kernel, loop in enumerate((first, second)):
+            axis = self._could_loop(kernel) if loop is None else None
+            if axis is not None:
+                return Reason("unlooped", axis=axis)
         return None
 
     def _axes(self, node: int) -> int:
@@ -153,7 +195,8 @@ class _Chain:
             return edge.kind == "operator"
         return any(self._axes(o) == self._axes(node) and self._is_worth_storing(o) for o in edge.operands)
 
-    def _starts_late(self) -> bool:
+    def _starts_late(self) -> int | None:
+        """Return an operator of the second block graph that the first can carry out, without storing more."""
         loads = {
             node for node in self._nodes(1) if self.made[node].kind == "load" and self.graph.places[node].is_dependent
         }
@@ -165,21 +208,23 @@ class _Chain:
                 continue
             same = [o for o in edge.operands if o in loads and self._axes(o) == self._axes(node)]
             if same and all(self._is_read_once(o) for o in same):
-                return True
-        return False
+                return node
+        return None
 
     def _is_read_once(self, load: int) -> bool:
         stored = self.made[load].operands[0]
         return len(self.users[load]) == 1 and len(self.users[stored]) == 1 and stored not in self.sketch.outputs
 
-    def _could_loop(self, kernel: int) -> bool:
+    def _could_loop(self, kernel: int) -> str | None:
+        """Return an axis that a block graph without a loop could loop over."""
         saved = [
             edge.operands[0]
             for _, edge in self.sketch.chosen
             if edge.kind == "store" and self.graph.places[edge.operands[0]].kernel == kernel
         ]
         nodes = [node for node in self._nodes(kernel) if self.made[node].kind != "load"]
-        return any(self._could_loop_over(tile, nodes, saved) for tile in self.graph.tiles[kernel].values())
+        tiles = self.graph.tiles[kernel].items()
+        return next((axis for axis, tile in tiles if self._could_loop_over(tile, nodes, saved)), None)
 
     def _could_loop_over(self, tile: int, nodes: Sequence[int], saved: Sequence[int]) -> bool:
         """Return whether every fold over an axis could be an accumulator: nothing that has the axis depends on one."""

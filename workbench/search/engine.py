@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from workbench.errors import MemoryLimitError, NotApplicableError
 from workbench.search.built_blocks import BuiltBlocks
 from workbench.search.canonical import Canonical
-from workbench.search.chains import is_proper, why_not
+from workbench.search.chains import CHAIN, WHY, is_proper, why_not
 from workbench.search.driver import drive
 from workbench.search.enumeration import Enumeration, Sketch
 from workbench.search.events import (
@@ -27,11 +28,12 @@ from workbench.search.events import (
     Refused,
     Said,
     Started,
+    Text,
     ValueKept,
     Verified,
 )
 from workbench.search.expressions import Expressions
-from workbench.search.hypergraph import Hypergraph
+from workbench.search.hypergraph import NEVER, Hypergraph
 from workbench.search.nesting import Nesting, is_hopeless
 from workbench.search.outside import reasons
 from workbench.search.plans import Plan, axis_parts, folds_of
@@ -59,6 +61,17 @@ def search(
 BLOCK = 4
 """Structures that one unit of the second round verifies."""
 
+_SHOWN = 3
+"""How many values an event names that stands for many."""
+
+ANOTHER = "another plan's"
+"""The rule of graphs that are met in a plan though they belong to another one, or to none."""
+
+_DEAD_END = "what is then still to be made takes more operators than are left"
+IMPROPER = (
+    "a block graph that computes nothing, a loop that accumulates nothing, blocks that are not combined, a value that is made "
+    "twice in a block graph or read only to be stored: without it the graph is one of another plan"
+)
 _NESTED = "what its loop accumulates would have to depend on what it has accumulated"
 
 
@@ -240,10 +253,10 @@ class _Group:
             try:
                 graph = self.unit.shared.pieces.whole(first_instance(sketch, self.blocks))
             except MemoryLimitError as fault:
-                yield self._left_out(plan_text, "memory", sketch, str(fault))
+                yield self._left_out(plan_text, "memory", sketch, Said(str(fault)))
                 continue
             except NotApplicableError as fault:
-                yield self._left_out(plan_text, "layout", sketch, str(fault))
+                yield self._left_out(plan_text, "layout", sketch, Said(str(fault)))
                 continue
             structures += 1
             yield Completed(plan_text, number, graph, sketch.block_operators, sketch.kernels)
@@ -301,21 +314,25 @@ class _Group:
             node for node in range(len(graph.values)) if graph.above[node] + graph.least[node] > graph.block_limit
         ]
         if unreachable:
-            self.pruned["unreachable"] += len(unreachable)
-            yield Pruned(
-                name,
-                "unreachable",
-                Said(f"{len(unreachable)} values at places where nothing makes them within the limit"),
-                Said("no choice of operators leads from inputs to them and from them to the outputs"),
-                len(unreachable),
-            )
+            count = len(unreachable)
+            nearest = sorted(unreachable, key=lambda node: (graph.above[node] + graph.least[node], node))[:_SHOWN]
+            shown = [
+                (ValueText(texts, graph.values[node]), graph.places[node].name, graph.least[node], graph.above[node])
+                for node in nearest
+            ]
+            subject = f"{count} values at places where no graph within the limit has them"
+            yield self._counted(name, "unreachable", count, subject, partial(_unreachable, shown, graph.block_limit))
+        for rule, count in graph.left_out.items():
+            yield self._counted(name, CHAIN + rule, count, f"{count} ways to make a value", Said(WHY[rule]))
+        improper = 0
         enumeration = Enumeration(graph)
         for sketch in enumeration.sketches():
             if not is_proper(sketch):
+                improper += 1
                 continue
-            rule = why_not(sketch) if self.space.chains == "needed" else None
-            if rule is not None:
-                yield self._left_out(name, f"chain: {rule}", sketch, rule)
+            reason = why_not(sketch) if self.space.chains == "needed" else None
+            if reason is not None:
+                yield self._left_out(name, CHAIN + reason.rule, sketch, reason.text(sketch))
                 continue
             self.candidates += 1
             key = self.canonical.key(sketch)
@@ -323,22 +340,50 @@ class _Group:
             if known is None or sketch.block_operators < known.block_operators:
                 self.found[key] = sketch
         self.states += enumeration.states
-        if enumeration.dead_ends:
-            self.pruned["demand"] += enumeration.dead_ends
+        if improper:
+            yield self._counted(name, ANOTHER, improper, f"{improper} graphs", Said(IMPROPER))
+        dead = enumeration.dead_ends
+        if dead:
+            yield self._counted(name, "demand", dead, f"{dead} choices of an operator", Said(_DEAD_END))
 
-    def _left_out(self, plan: str, rule: str, sketch: Sketch, evidence: str) -> Pruned:
+    def _left_out(self, plan: str, rule: str, sketch: Sketch, evidence: Text) -> Pruned:
         self.pruned[rule] += 1
-        return Pruned(plan, rule, lambda: describe_sketch(sketch), Said(evidence))
+        return Pruned(plan, rule, lambda: describe_sketch(sketch), evidence)
+
+    def _counted(self, plan: str, rule: str, count: int, subject: str, evidence: Text) -> Pruned:
+        self.pruned[rule] += count
+        return Pruned(plan, rule, Said(subject), evidence, count)
+
+
+def _unreachable(shown: Sequence[tuple[ValueText, str, int, int]], limit: int) -> str:
+    words = []
+    for text, place, least, above in shown:
+        makes = f"takes at least {least} operators" if least < NEVER else "nothing makes it there"
+        needs = f"{above} stand over it" if above < NEVER else "nothing within the limit reads it there"
+        words.append(f"{text()} at {place}: {makes}, {needs}")
+    return f"{'; '.join(words)}; {limit} are allowed"
 
 
 def describe_sketch(sketch: Sketch) -> str:
-    """Return a sketch as one line, operators in the order of building."""
+    """Return a sketch as one line, operators in the order of building; inputs by name, other values by number."""
     graph = sketch.hypergraph
-    words = []
+    problem = graph.expressions.problem
+    inputs = {
+        value: problem.program.inputs[start.position].name
+        for value, start in zip(graph.expressions.starts, problem.starts, strict=True)
+    }
+    names: dict[int, str] = {}
+    words: list[str] = []
+
+    def named(node: int) -> str:
+        return names.get(node) or inputs[graph.values[node]]
+
     for node, edge in sketch.chosen:
         if edge.kind in ("load", "store"):
+            names[node] = named(edge.operands[0])
             continue
+        names[node] = f"v{len(words)}"
         kind = "" if edge.kind == "operator" else f"{edge.kind} "
         axis = f" over {edge.axis}" if edge.axis else ""
-        words.append(f"v{node} = {kind}{edge.operator}({', '.join(f'v{o}' for o in edge.operands)}){axis}")
+        words.append(f"{names[node]} = {kind}{edge.operator}({', '.join(map(named, edge.operands))}){axis}")
     return f"{graph.plan.describe()}: {'; '.join(words)}"

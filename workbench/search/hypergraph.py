@@ -6,6 +6,7 @@ before its result in one order, so a choice has no cycle.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -57,7 +58,8 @@ class Hypergraph(Cuts):
     """The nodes and edges of one plan.
 
     Attributes: plan; expressions; values, places: per node; edges: per node; goals: per program output the nodes that may
-    be it; least: block operators that make a node, at least; order: per node its rank, operands first.
+    be it; least: block operators that make a node, at least; order: per node its rank, operands first; left_out: rule of
+    `chains` -> ways to make a value that it leaves out.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Hypergraph(Cuts):
         self.values: list[Value] = []
         self.places: list[Place] = []
         self.edges: list[list[Edge]] = []
+        self.left_out: Counter[str] = Counter()
         self._ids: dict[tuple[Value, Place], int] = {}
         self._starts = frozenset(expressions.starts)
         self._build()
@@ -194,13 +197,18 @@ class Hypergraph(Cuts):
                 yield Edge(kind, making.operator, operands, making.axis, making.mask, making.parts)
 
     def _folds_again(self, place: Place, axis: str | None) -> bool:
-        return self.needed_only and self.folds_again(place, axis)
+        again = self.needed_only and self.folds_again(place, axis)
+        if again:
+            self.left_out["held whole" if place.is_dependent else "folded early"] += 1
+        return again
 
     def _loads(self, value: Value, place: Place, kernel: int) -> Iterator[Edge]:
         if place.stage == AFTER:
             return
         if not place.is_dependent:
-            if value in self._starts or (self.kernel_limit and not self._contracts(value, kernel)):
+            if value not in self._starts and self.kernel_limit and self._contracts(value, kernel):
+                self.left_out["read from a library"] += 1
+            elif value in self._starts or self.kernel_limit:
                 yield Edge("load", None, (self.node(value, Place.BEFORE),))
         elif value not in self._starts:
             yield Edge("load", None, (self.node(value, Place.BETWEEN),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.search.searched import ATTENTION, GATED, NORM, graph_of
+from workbench.search.chains import WHY
 from workbench.search.engine import search
 from workbench.search.events import Completed, Pruned
 from workbench.search.space import Space
@@ -12,10 +13,6 @@ from workbench.search.summary import collect
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import GraphDefinedNode
 from workbench.ugraph.value import exp, softmax
-
-RULES = {
-    "one loop", "nothing in between", "computed where it is read", "stored as late as possible", "unlooped",
-}  # fmt: skip
 
 
 def found(program: KernelGraph, space: Space) -> dict[str, KernelGraph]:
@@ -42,10 +39,14 @@ def test_every_rule_names_itself_and_some_program_shows_it() -> None:
     for program in (ATTENTION, NORM, three):
         for event in search(program):
             if isinstance(event, Pruned) and event.rule.startswith("chain: "):
-                shown.add(event.rule.removeprefix("chain: "))
-                assert event.rule.removeprefix("chain: ") in event.describe()
-    assert shown <= RULES
-    assert len(shown) >= 3
+                rule = event.rule.removeprefix("chain: ")
+                shown.add(rule)
+                assert event.describe().startswith(event.rule)
+                assert event.evidence().endswith(WHY[rule])
+                if rule in ("computed where it is read", "stored as late as possible"):
+                    assert len(event.evidence()) > len(WHY[rule])  # the value that shows it
+    assert shown <= set(WHY)
+    assert len(shown) >= 6
 
 
 def test_block_graphs_with_nothing_in_common_may_stand_side_by_side() -> None:

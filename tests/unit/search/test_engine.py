@@ -132,6 +132,31 @@ def test_several_outputs_keep_their_order() -> None:
         assert [tensor.shape for tensor in one.graph.outputs] == [(8, 16), (8, 32)]
 
 
+def test_every_count_of_what_was_left_out_is_of_an_event() -> None:
+    for program in (NORM, ATTENTION):
+        counted: Counter[str] = Counter()
+        for event in search(program):
+            if isinstance(event, Pruned):
+                counted[event.rule] += event.count
+            if isinstance(event, Finished):
+                assert dict(counted) == dict(event.pruned)
+        assert {"unreachable", "chain: folded early"} <= set(counted)
+
+
+def test_what_was_left_out_is_said_with_the_program_s_names() -> None:
+    chains = [event for event in search(NORM) if isinstance(event, Pruned) and event.rule.startswith("chain: stored")]
+    inputs = {tensor.name for tensor in NORM.inputs}
+    assert chains
+    for event in chains:
+        _, _, operators = event.subject().partition(": ")
+        read = [
+            name for line in operators.split("; ") for name in line.partition("(")[2].rpartition(")")[0].split(", ")
+        ]
+        made = [line.partition(" = ")[0] for line in operators.split("; ")]
+        assert inputs <= {name.rpartition("(")[2] for name in read}
+        assert len(set(made)) == len(made)
+
+
 def test_a_search_starts_from_operators_only() -> None:
     with pytest.raises(UsageError, match="predefined operators only"):
         list(search(known_good("softmax")[0]))

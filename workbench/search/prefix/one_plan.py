@@ -14,10 +14,10 @@ from itertools import product
 
 from workbench.errors import MemoryLimitError, NotApplicableError, UsageError
 from workbench.search.canonical import Canonical
-from workbench.search.chains import is_proper, why_not
-from workbench.search.engine import describe_sketch, judged
+from workbench.search.chains import CHAIN, is_proper, why_not
+from workbench.search.engine import ANOTHER, IMPROPER, describe_sketch, judged
 from workbench.search.enumeration import Sketch
-from workbench.search.events import Completed, Event, Extended, Progress, Pruned, Said, Started
+from workbench.search.events import Completed, Event, Extended, Progress, Pruned, Said, Started, Text
 from workbench.search.expressions import Expressions
 from workbench.search.places import Place
 from workbench.search.plans import Plan, axis_parts, folds_of
@@ -318,12 +318,11 @@ class PrefixSearch:
             made = [_application(step) for step in line]
             sketch = Sketching(self.tensors, self.frame, prefix.tensors, made).sketch(outputs)
             if not is_proper(sketch) and self.options.unique:
+                yield from self._not_counted(ANOTHER, sketch, Said(IMPROPER))
                 continue
-            rule = why_not(sketch) if self.shared.space.chains == "needed" else None
-            if rule is not None:
-                self.counts.dropped[f"chain: {rule}"] += 1
-                if not self.options.quiet:
-                    yield Pruned(self.title, f"chain: {rule}", Said(describe_sketch(sketch)), Said(rule))
+            reason = why_not(sketch) if self.shared.space.chains == "needed" else None
+            if reason is not None:
+                yield from self._not_counted(CHAIN + reason.rule, sketch, reason.text(sketch))
                 continue
             self.counts.complete += 1
             key = self.canonical.key(sketch)
@@ -370,10 +369,10 @@ class PrefixSearch:
             try:
                 graph = self.shared.pieces.whole(self.instance(sketch))
             except NotApplicableError as fault:
-                yield self._left_out("layout", sketch, str(fault))
+                yield self._left_out("layout", sketch, Said(str(fault)))
                 continue
             except MemoryLimitError as fault:
-                yield self._left_out("memory", sketch, str(fault))
+                yield self._left_out("memory", sketch, Said(str(fault)))
                 continue
             structures += 1
             yield Completed(self.title, number, graph, sketch.block_operators, sketch.kernels)
@@ -391,9 +390,15 @@ class PrefixSearch:
             return self.setting.verifier(self.shared.program, graph)
         return self.shared.screen.screen(sketch)
 
-    def _left_out(self, rule: str, sketch: Sketch, evidence: str) -> Pruned:
+    def _not_counted(self, rule: str, sketch: Sketch, evidence: Text) -> Iterator[Pruned]:
+        if self.options.quiet:
+            self.counts.dropped[rule] += 1
+        else:
+            yield self._left_out(rule, sketch, evidence)
+
+    def _left_out(self, rule: str, sketch: Sketch, evidence: Text) -> Pruned:
         self.counts.dropped[rule] += 1
-        return Pruned(self.title, rule, Said(describe_sketch(sketch)), Said(evidence))
+        return Pruned(self.title, rule, Said(describe_sketch(sketch)), evidence)
 
 
 def _application(prefix: Prefix) -> Application:
