@@ -20,12 +20,11 @@ from typing import cast
 from workbench.codegen.cuda.content_cache import user_cache_folder
 from workbench.commands import findings, requests
 from workbench.commands.answer import Answer, Call, Json
-from workbench.errors import FormatError, UsageError
+from workbench.errors import UsageError
 from workbench.search.engine import search as search_values
 from workbench.search.events import Event, Progress
 from workbench.search.nearest import nearest_value
-from workbench.search.recording import Recorder, Subject, difference
-from workbench.search.replay import Replay
+from workbench.search.recording import Recorder, Subject
 from workbench.search.searching import Engine, default_engine, search, subject_of
 from workbench.search.space import Chains, Mapping, Space
 from workbench.search.summary import Found, collect, gather
@@ -153,16 +152,7 @@ def _recorder(arguments: argparse.Namespace, subject: Subject) -> Recorder:
     if path is None:
         own = user_cache_folder("searches") / f"{subject.key}.jsonl"
         return Recorder(own, subject, resume=arguments.resume, after_s=RECORDED_AFTER_S, optional=True)
-    return Recorder(path, subject, resume=arguments.resume or _is_unfinished(path, subject))
-
-
-def _is_unfinished(path: Path, subject: Subject) -> bool:
-    """Return whether a file holds an interrupted search for the same; what is no record is refused later."""
-    try:
-        past = Replay(path)
-    except (FormatError, OSError):
-        return False
-    return not past.is_finished and not difference(past, subject)
+    return Recorder(path, subject, resume=arguments.resume or None)
 
 
 def _how_to_continue(arguments: argparse.Namespace, recorder: Recorder) -> str:

@@ -85,15 +85,16 @@ class Recorder:
         path: str | os.PathLike[str],
         subject: Subject,
         *,
-        resume: bool = True,
+        resume: bool | None = True,
         after_s: float = 0.0,
         optional: bool = False,
     ) -> None:
-        """Look at the file. resume: continue what it holds; otherwise a record of a search is replaced.
+        """Look at the file.
 
-        after_s: seconds before the first line is written, so that a short search leaves no file unless it is interrupted.
-        optional: a record that nobody asked for; what is in its place gives way, and it is given up when it cannot be
-        written.
+        resume: continue what it holds, else replace a record of a search; None: continue an unfinished one of this search,
+        and replace any other. after_s: seconds before the first line is written, so that a short search leaves no file
+        unless it is interrupted. optional: a record that nobody asked for; what is in its place gives way, and it is
+        given up when it cannot be written.
 
         Raises: UsageError when it holds something else than this search; OSError.
         """
@@ -106,11 +107,12 @@ class Recorder:
         units = self.past.units if self.past is not None else ()
         self.elapsed_s = units[-1].elapsed_s if units else 0.0
         self._done = 0
+        self._of_unit = 0  # events of the unit that is not finished yet
         self._flushed = time.perf_counter()
         self._first = self._flushed + after_s
         self._waiting: list[Event | UnitLine] = []
 
-    def _past(self, subject: Subject, *, resume: bool) -> Replay | None:
+    def _past(self, subject: Subject, *, resume: bool | None) -> Replay | None:
         if not self.path.exists() or not self.path.stat().st_size:
             return None
         try:
@@ -119,6 +121,8 @@ class Recorder:
             if self._optional:
                 return None
             raise UsageError(f"{error}; it is left as it is: choose another file") from error
+        if resume is None:
+            resume = not past.is_finished and is_same(past, subject)
         if not resume:
             return None
         if not is_same(past, subject):
@@ -147,16 +151,21 @@ class Recorder:
             return ()
         units = self.past.units
         self._done += 1
-        return self.past[units[-1].end if units else 0 :]
+        events = self.past[units[-1].end if units else 0 :]
+        self._of_unit = len(events)
+        return events
 
     # ----------------------------------------------------------------------------------------------------- the present
     def keep(self, event: Event) -> None:
         """Write an event."""
+        self._of_unit += 1
         self._write(event)
 
     def end_unit(self, name: str, outcome: Outcome, elapsed_s: float) -> None:
         """Write the mark of a finished unit."""
-        self._write(UnitLine(dump({"unit": name, "outcome": asdict(outcome), "elapsed_s": round(elapsed_s, 6)})))
+        events, self._of_unit = self._of_unit, 0
+        mark = {"unit": name, "events": events, "outcome": asdict(outcome), "elapsed_s": round(elapsed_s, 6)}
+        self._write(UnitLine(dump(mark)))
 
     def _write(self, item: Event | UnitLine) -> None:
         self._waiting.append(item)

@@ -2,7 +2,8 @@
 
 Opening finds where lines begin; an event is parsed when it is asked for, and a graph when an event that shows it is. A
 last line that a killed process left unfinished is left out and told about; any other damage is an error that names the
-line.
+line: of a unit's mark when the record is opened, of an event or a graph when it is read. A mark says how many events its
+unit has, so lines that are missing are told as well.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ class UnitMark:
 class Replay(Displayed, Sequence[Event]):
     """A recorded search as a sequence of events.
 
-    Attributes: path; message: what is wrong with the end of the file, "" if nothing; intact_bytes: how much of the file
-    is whole lines.
+    Attributes: path; header; units: of work that were finished, in order; message: what is wrong with the end of the
+    file, "" if nothing; intact_bytes: how much of the file is whole lines.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Find the lines. Raises: FormatError when it is no record of a search; OSError."""
+        """Find the lines. Raises: FormatError when it is no record of a search, or lacks events of a unit; OSError."""
         self.path = Path(path)
         with self.path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -83,6 +84,7 @@ class Replay(Displayed, Sequence[Event]):
         self.intact_bytes = self._intact()
         self._scan()
         self.header = self._header()
+        self.units = self._marks()
 
     # ------------------------------------------------------------------------------------------------------- sequence
     def __len__(self) -> int:
@@ -123,18 +125,17 @@ class Replay(Displayed, Sequence[Event]):
         """The space that was searched."""
         return Space.from_json(self.header.space)
 
-    @cached_property
-    def units(self) -> tuple[UnitMark, ...]:
-        """The units of work that were finished, in order. Raises: FormatError."""
-        return tuple(self._unit(start, end) for start, end in self._units)
-
     def graph(self, digest: str) -> KernelGraph:
         """Return a graph by its digest; it is read once. Raises: FormatError."""
         if digest not in self._read:
             if digest not in self._graphs:
                 raise FormatError(f"the graph {digest} that the event shows is not in the record")
-            value = json.loads(self._line(self._graphs[digest]))["value"]
-            self._read[digest] = read_graph(JsonValue(value, f"graph {digest}"))
+            start = self._graphs[digest]
+            try:
+                value = json.loads(self._line(start))["value"]
+                self._read[digest] = read_graph(JsonValue(value, f"graph {digest}"))
+            except (ValueError, KeyError, TypeError) as error:
+                raise FormatError(f"its graph, line {self._line_number(start)}, cannot be read: {error}") from error
         return self._read[digest]
 
     @property
@@ -224,12 +225,25 @@ class Replay(Displayed, Sequence[Event]):
         except KeyError as error:
             raise FormatError(f"{self.path}: line 1: the header lacks {error}") from error
 
-    def _unit(self, start: int, end: int) -> UnitMark:
-        try:
-            plain = json.loads(self._line(start))
-            return UnitMark(plain["unit"], end, Outcome(**plain["outcome"]), plain["elapsed_s"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{self.path}: line {self._line_number(start)}: no mark of a unit: {error}") from error
+    def _marks(self) -> tuple[UnitMark, ...]:
+        marks, before = [], 0
+        for start, end in self._units:
+            try:
+                plain = json.loads(self._line(start))
+                mark = UnitMark(plain["unit"], end, Outcome(**plain["outcome"]), plain["elapsed_s"])
+                events = plain.get("events", end - before)  # records of older versions do not say how many
+            except (ValueError, KeyError, TypeError) as error:
+                raise FormatError(
+                    f"{self.path}: line {self._line_number(start)}: no mark of a unit: {error}"
+                ) from error
+            if events != end - before:
+                where = f"{self.path}: line {self._line_number(start)}"
+                raise FormatError(
+                    f"{where}: the unit {mark.name!r} has {events} events, {end - before} are in the record"
+                )
+            marks.append(mark)
+            before = end
+        return tuple(marks)
 
 
 def replay(path: str | os.PathLike[str]) -> Replay:

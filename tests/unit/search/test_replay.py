@@ -182,3 +182,42 @@ def test_a_line_in_the_middle_that_is_none_of_a_record_is_named(
     path.write_text("".join(lines))
     with pytest.raises(FormatError, match=r"foreign.jsonl: line 6: no event, graph or mark"):
         replay(path)
+
+
+def test_a_damaged_mark_or_a_missing_line_is_named_before_anything_is_read(
+    recorded: tuple[Path, list[Event]], tmp_path: Path
+) -> None:
+    lines = recorded[0].read_bytes().splitlines(keepends=True)
+    marks = [number for number, line in enumerate(lines) if line.startswith(b'{"unit"')]
+    event = next(number for number in range(marks[1] - 1, 0, -1) if lines[number].startswith(b'{"event"'))
+    path = tmp_path / "damaged.jsonl"
+    for changed, words in [
+        ({marks[0]: lines[marks[0]][:40] + b"\n"}, f"line {marks[0] + 1}: no mark of a unit: "),
+        ({marks[0]: lines[marks[0]].replace(b"outcome", b"outcast")}, f"line {marks[0] + 1}: no mark of a unit: "),
+        ({event: b""}, rf"line {marks[1]}: the unit 'plan group 1.*' has (\d+) events, \d+ are in the record"),
+        ({event: lines[event] * 2}, rf"line {marks[1] + 2}: the unit 'plan group 1.*' has \d+ events, \d+ are in"),
+    ]:
+        path.write_bytes(b"".join(changed.get(number, line) for number, line in enumerate(lines)))
+        before = path.read_bytes()
+        with pytest.raises(FormatError, match=f"damaged.jsonl: {words}"):
+            replay(path)
+        with pytest.raises(UsageError, match=words):
+            wb.search(PROGRAM, space=SPACE, record=path)
+        assert path.read_bytes() == before
+
+
+def test_a_damaged_graph_is_named(recorded: tuple[Path, list[Event]], tmp_path: Path) -> None:
+    lines = recorded[0].read_bytes().splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if line.startswith(b'{"graph"'))
+    path = tmp_path / "damaged.jsonl"
+    for broken in (
+        lines[at][:-40] + b"\n",
+        lines[at].replace(b'"value"', b'"worth"'),
+        lines[at].replace(b"load", b"lead"),
+    ):
+        path.write_bytes(b"".join([*lines[:at], broken, *lines[at + 1 :]]))
+        run = replay(path)
+        with pytest.raises(
+            FormatError, match=rf"damaged.jsonl: line {at + 2}: its graph, line {at + 1}, cannot be read"
+        ):
+            list(run)
