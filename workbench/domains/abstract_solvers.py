@@ -2,14 +2,20 @@
 
 Invariant: both are given the one axiom list of `abstract_axioms`; "proved" is believed, anything else is undecided. They
 exist to compare with (and to teach): the normal form decides what they only sometimes prove. Paper's form only.
-Z3 runs in a child process that is killed when it does not answer in time, because its own time limit is not kept.
+Z3 runs in a child process that is killed when it does not answer in time, because its own time limit is not kept; the
+child is a plain interpreter, so it works from notebooks and from scripts without a guard, and ends with its parent.
 Neither solver is imported before it is used.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
@@ -41,7 +47,7 @@ class Z3Solver:
         """Keep the limits: wall time, and Z3's own resource count, by which the answer does not depend on the machine."""
         self.seconds, self.rlimit, self.axioms = seconds, rlimit, tuple(axioms)
         self.killed = 0
-        self._child: tuple[multiprocessing.process.BaseProcess, Connection] | None = None
+        self._child: tuple[subprocess.Popen[bytes], Connection] | None = None
 
     def proves_equal(self, left: Term, right: Term) -> bool | None:
         """Return True when Z3 proves left = right, None when it does not in time."""
@@ -56,7 +62,7 @@ class Z3Solver:
         if self._child is not None:
             process, pipe = self._child
             process.kill()
-            process.join()
+            process.wait()
             pipe.close()
             self._child = None
 
@@ -74,32 +80,60 @@ class Z3Solver:
         check_sizes_form(left)
         check_sizes_form(right)
         if self._child is None:
-            context = multiprocessing.get_context("spawn")
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, self.axioms, self.rlimit), daemon=True)
-            process.start()
-            theirs.close()
-            ours.recv()  # ready: importing Z3 does not count
-            self._child = process, ours
+            self._child = self._start()
         pipe = self._child[1]
-        pipe.send((question, left, right))
-        if not pipe.poll(self.seconds):
-            self.killed += 1
-            self.close()
-            return None
-        return True if pipe.recv() else None
+        try:
+            pipe.send((question, left, right))
+            if pipe.poll(self.seconds):
+                return True if pipe.recv() else None
+        except (EOFError, OSError):  # somebody else ended the child
+            pass
+        self.killed += 1
+        self.close()
+        return None
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        """Raises: UsageError when Z3 cannot be imported."""
+        ours, theirs = Pipe()
+        script = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve({theirs.fileno()}, {os.getpid()})"
+        process = subprocess.Popen(
+            [sys.executable, "-c", script],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        try:
+            ours.send((self.axioms, self.rlimit))
+            ours.recv()  # ready: importing Z3 does not count
+        except (EOFError, OSError) as error:
+            ours.close()
+            raise UsageError(
+                f"the process for Z3 ended with exit code {process.wait()}; is z3-solver installed?"
+            ) from error
+        return process, ours
 
 
-def _serve(pipe: Connection, axioms: Sequence[Axiom], rlimit: int) -> None:
-    """Answer questions until the parent goes away."""
-    theory = _Z3Theory(axioms)
-    pipe.send("ready")
+def serve(descriptor: int, parent: int) -> None:
+    """Answer questions that come through a pipe until it is closed; in the child process. parent: its process id."""
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    pipe = Connection(descriptor)
     try:
+        axioms, rlimit = pipe.recv()
+        theory = _Z3Theory(axioms)
+        pipe.send("ready")
         while True:
             question, left, right = pipe.recv()
             pipe.send(theory.proves(question, left, right, rlimit))
-    except EOFError:
+    except (EOFError, OSError):
         return
+
+
+def _end_with(parent: int) -> None:
+    """End this process once its parent is gone, also in the middle of a proof."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 class _Z3Theory:

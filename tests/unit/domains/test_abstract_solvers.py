@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +72,30 @@ def test_a_child_that_does_not_answer_is_killed_and_replaced() -> None:
         assert solver.killed == 1
         solver.seconds = 20.0
         assert solver.proves_equal(add(X, Y), add(Y, X))
+
+
+def test_a_child_that_somebody_ends_leaves_the_question_undecided() -> None:
+    pytest.importorskip("z3")
+    with Z3Solver(seconds=20.0) as solver:
+        assert solver.proves_equal(add(X, Y), add(Y, X))
+        assert solver._child is not None
+        solver._child[0].kill()
+        solver._child[0].wait()
+        assert solver.proves_equal(add(X, Y), add(Y, X)) is None
+        assert solver.proves_equal(add(X, Y), add(Y, X))
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    pytest.importorskip("z3")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from workbench.domains.expressions import Z3Solver, add, symbol\n"
+        "x, y = symbol('X'), symbol('Y')\n"
+        "with Z3Solver(seconds=20) as solver:\n"
+        "    print(solver.proves_equal(add(x, y), add(y, x)))\n"
+    )
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
 
 
 # ------------------------------------------------------------------------------------------------------------- egglog
