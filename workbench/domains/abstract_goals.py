@@ -121,22 +121,6 @@ class Goals:
             return tuple(0 if self._fits(value, budget) else FAR for budget in self._budgets)
         return tuple(self.tables.distances(region, value)[WHOLE] for region in self.regions)
 
-    def distance_of_parts(self, parts: Sequence[Value]) -> int:
-        """Return the distance of a value made of parts laid along an axis: an operator acts on all parts at once.
-
-        The sum over that axis sums each part and adds them, in one operator, so additions count nothing here.
-        """
-        best = FAR
-        for region in self.regions:
-            needed = [self._without_additions(region, part) for part in parts]
-            best = min(best, max(needed))
-        return best
-
-    def _without_additions(self, region: Region, part: Value) -> int:
-        if self.algebra.frozen[part]:
-            return 0
-        return min(self.tables.distances(region, part))
-
     def is_goal(self, value: Value) -> bool:
         """Return whether a value equals a goal under A_eq."""
         return value in self.values

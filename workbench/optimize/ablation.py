@@ -6,8 +6,8 @@ given, times are added by whoever can measure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from workbench.display import Displayed
@@ -31,14 +31,12 @@ class CostModel(Protocol):
 class AblationRow:
     """One variant.
 
-    Attributes: name: "all passes" or "without ..."; optimized; cost_us: modelled, None without a model; time_us: measured,
-    None until it is.
+    Attributes: name: "all passes" or "without ..."; optimized; cost_us: modelled, None without a model.
     """
 
     name: str
     optimized: Optimized
     cost_us: float | None = None
-    time_us: float | None = None
 
     @property
     def metrics(self) -> Metrics:
@@ -61,18 +59,9 @@ class Ablation(Displayed):
         return found
 
     def loss(self, name: str) -> float | None:
-        """Return by what share a variant is slower than all passes together: measured if both are, else modelled."""
-        base, row = self.rows[0], self.row(name)
-        for one, other in ((base.time_us, row.time_us), (base.cost_us, row.cost_us)):
-            if one is not None and other is not None and one > 0:
-                return other / one - 1
-        return None
-
-    def with_times(self, times_us: Mapping[str, float]) -> Ablation:
-        """Return the table with measured times, by name of the row. Raises: UnknownNameError."""
-        for name in times_us:
-            self.row(name)
-        return replace(self, rows=tuple(replace(row, time_us=times_us.get(row.name, row.time_us)) for row in self.rows))
+        """Return by what share a variant is slower than all passes together, by the model; None without one."""
+        base, row = self.rows[0].cost_us, self.row(name).cost_us
+        return None if base is None or row is None or base <= 0 else row / base - 1
 
     def to_json(self) -> list[dict[str, object]]:
         """Return the rows in plain form."""
@@ -87,7 +76,6 @@ class Ablation(Displayed):
                 "register_bytes": row.metrics.register_bytes,
                 "passes": row.metrics.passes,
                 "cost_us": row.cost_us,
-                "time_us": row.time_us,
                 "loss": self.loss(row.name),
             }
             for row in self.rows
@@ -95,14 +83,14 @@ class Ablation(Displayed):
 
     def describe(self) -> str:
         """Return the table as text."""
-        titles = {"barriers": 9, "shared B": 9, "registers B": 12, "passes": 9, "model us": 9, "time us": 9, "loss": 7}
+        titles = {"barriers": 9, "shared B": 9, "registers B": 12, "passes": 9, "model us": 9, "loss": 7}
         head = " ".join([" " * 20, *(f"{title:>{width}}" for title, width in titles.items())])
         lines = [self.program, head]
         for row in self.rows:
             m, loss = row.metrics, self.loss(row.name)
             lines.append(
                 f"{row.name:20} {m.barriers:>9,} {m.shared_bytes:>9,} {m.register_bytes:>12,} {m.passes:>9,} "
-                f"{_number(row.cost_us):>9} {_number(row.time_us):>9} {'' if loss is None else f'{loss:+.1%}':>7}"
+                f"{_number(row.cost_us):>9} {'' if loss is None else f'{loss:+.1%}':>7}"
             )
         return "\n".join(lines)
 

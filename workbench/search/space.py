@@ -13,7 +13,7 @@ from typing import Literal
 
 from workbench.display import Displayed
 from workbench.errors import UsageError
-from workbench.ops.registry import operator, operators
+from workbench.ops.registry import operator
 
 TABLE_1 = ("matmul", "sum", "add", "mul", "div", "exp", "square", "sqrt", "silu")
 """The operators of the paper's table 1 that compute (its Repeat and Reshape are layout and not counted)."""
@@ -78,7 +78,7 @@ class Space(Displayed):
     def describe(self) -> str:
         """Return the space in a few lines."""
         lines = [
-            f"up to {self.max_kernel_ops} kernels, {self.max_block_graphs} of them graph-defined with "
+            f"kernels: up to {self.max_kernel_ops}; graph-defined: up to {self.max_block_graphs} of them, with up to "
             f"{self.max_block_ops} operators together; mapping {self.mapping}; chains: {self.chains}",
             f"operators: {', '.join(self.palette)} and those of the program",
             f"at the kernel level: {', '.join(self.kernel_palette) or 'none'}",
@@ -106,8 +106,3 @@ def _listed(value: object) -> object:
 
 def _tupled(value: object) -> object:
     return tuple(_tupled(item) for item in value) if isinstance(value, list) else value
-
-
-def known_operators() -> tuple[str, ...]:
-    """Return the names that a palette may hold."""
-    return tuple(sorted(spec.name for spec in operators()))

@@ -70,23 +70,6 @@ def expand_composites(graph: KernelGraph, *, keep_means: bool = False) -> Kernel
     return _Composites(keep_means).rewrite(graph)
 
 
-def expand_accumulators(graph: KernelGraph, *, keep_means: bool = False) -> KernelGraph:
-    """Return the graph with the accumulators sum, max and rescale only.
-
-    accumulate sum_dim(x)        -> accumulate sum(sum(x))
-    accumulate sum_to_columns(x) -> accumulate sum(sum_to_columns(x))
-    accumulate max_dim(x)        -> accumulate max(max(x))
-    accumulate mean(x)           -> scale(accumulate sum(sum(x)), 1/n)
-    accumulate rms(x)            -> sqrt(add(accumulate mean(square(x)), eps))
-    accumulate rescale_sum(x, r) -> accumulate rescale(sum(x), r), or sum(accumulate rescale(x, r)) if r varies along
-                                    the last axis
-
-    n is the number of elements folded; it is not the same in every block where a ragged axis is split over the grid:
-    there `mean` stays.
-    """
-    return _Accumulators(keep_means).rewrite(graph)
-
-
 class Accumulate(Protocol[T]):
     """Adds an accumulator of a kind, the rescaling factor after its operand, and returns what it leaves."""
 
@@ -98,7 +81,18 @@ class Accumulate(Protocol[T]):
 def accumulator_in_parts(
     node: Accumulator, put: Apply[T], accumulate: Accumulate[T], operands: Sequence[T], rescale: SharedTensor | None
 ) -> T:
-    """Return what an accumulator that is not canonical leaves, made of operators and others (see `expand_accumulators`).
+    """Return what an accumulator that is not canonical leaves, made of operators and others.
+
+    accumulate sum_dim(x)        -> accumulate sum(sum(x))
+    accumulate sum_to_columns(x) -> accumulate sum(sum_to_columns(x))
+    accumulate max_dim(x)        -> accumulate max(max(x))
+    accumulate mean(x)           -> scale(accumulate sum(sum(x)), 1/n)
+    accumulate rms(x)            -> sqrt(add(accumulate mean(square(x)), eps))
+    accumulate rescale_sum(x, r) -> accumulate rescale(sum(x), r), or sum(accumulate rescale(x, r)) if r varies along
+                                    the last axis
+
+    n is the number of elements folded; it is not the same in every block where a ragged axis is split over the grid:
+    there `mean` stays.
 
     put, accumulate: add an operator, an accumulator (canonical, or a mean); rescale: the tile of the rescaling factor.
     """

@@ -102,19 +102,6 @@ def test_undecided_values_are_kept_and_counted() -> None:
     assert roomy.judge(value).rule == "undecided"
 
 
-def test_parts_of_a_concatenation_move_together() -> None:
-    """LoRA: [W | B] is near the goal although W and B are never in one product of it."""
-    h, r = Axis("h"), Axis("r")
-    x, w = expr.symbol("X", ["b", h]), expr.symbol("W", [h, "d"])
-    a, b = expr.symbol("A", [h, r]), expr.symbol("B", [r, "d"])
-    low = total(h, mul(x, a))
-    algebra, goals = compiled(add(total(h, mul(x, w)), total(r, mul(low, b))))
-    value = algebra.normalize
-    assert goals.distance_of_parts([value(w), value(b)]) == 1  # one matmul with [X ; A X]
-    assert goals.distance_of_parts([value(x), value(low)]) == 1
-    assert goals.distance_of_parts([value(w), value(mul(w, w))]) == FAR
-
-
 # --------------------------------------------------------------------------------------------------------------- evidence
 def shown(goals: Goals, algebra: Algebra, term: Term) -> tuple[int, str, str]:
     judgement = goals.judge(algebra.normalize(term))

@@ -13,7 +13,7 @@ from workbench.core.dtypes import DType
 from workbench.errors import RaggedTileError
 from workbench.ops.registry import operators
 from workbench.ugraph.builder import KernelBuilder, ThreadBuilder
-from workbench.ugraph.expand import expand, expand_accumulators, expand_composites, inline_thread_graphs
+from workbench.ugraph.expand import expand, expand_composites, inline_thread_graphs
 from workbench.ugraph.hashes import wiring_hash
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import Accumulator, AccumulatorKind, OpNode, ThreadNode
@@ -156,7 +156,7 @@ def test_a_mean_that_differs_from_block_to_block_stays() -> None:
 
 def test_means_of_accumulators_can_be_kept() -> None:
     graph = looped(lambda block, tile: block.accumulate(tile, "rms"))
-    kept = expand_accumulators(graph, keep_means=True)
+    kept = expand(graph, keep_means=True)
     assert accumulators(kept) == {AccumulatorKind.MEAN}
     assert_same_values(graph, kept)
 
@@ -168,7 +168,7 @@ def test_rescaled_sums(per_column: bool, columns: int) -> None:
         return block.accumulate(tile, "rescale_sum", rescale=factor)
 
     graph = looped(fill, columns=columns)
-    expanded = expand_accumulators(graph)
+    expanded = expand(graph)
     assert accumulators(expanded) == {AccumulatorKind.RESCALE}
     assert_same_values(graph, expanded)
     (x,) = inputs = random_inputs(graph)

@@ -159,3 +159,11 @@ class _EgglogRule(_SolverRule):
 
     def ask(self, part: Term) -> bool | None:
         return True if any(graph.contains(part) for graph in self.graphs) else None
+
+    def why(self, outlook: Outlook, *, drops: bool) -> str:
+        made = outlook.move.made
+        if made is not None and self.answer(made):
+            term = self.readback.term(self.sizes.expression(made))
+            if any(graph.equals_goal(term) for graph in self.graphs):
+                return "proved to equal an output"
+        return super().why(outlook, drops=drops)
