@@ -153,7 +153,7 @@ def _memory(
     read = counts["read_bytes"] * counts["iterations"]
     across = counts["across_bytes"] * counts["iterations"] + counts["last_across_bytes"]  # loaded, but by no ring
     alone = (read + across) / np.maximum(read + loaded + counts["direct_bytes"], 1.0)  # share that no ring hides
-    waited = np.maximum(counts["read_bytes"] + counts["across_bytes"], 1.0)
+    waited = np.maximum(np.maximum(counts["read_bytes"] + counts["across_bytes"], counts["last_across_bytes"]), 1.0)
     wait = np.minimum(waited, counts["threads"] * DIRECT_AHEAD) * resident
     uneven = counts["uneven_bytes"] * counts["iterations"] + counts["last_uneven_bytes"]
     checked = uneven / np.maximum(loaded, 1.0)
