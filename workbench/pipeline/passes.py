@@ -1,7 +1,7 @@
 """What the optimizer's passes did to a candidate: applied, told in words, taken back where the emitter is better off without.
 
 Invariant: no pass costs a candidate its place: what the emitter refuses, or writes with more shared memory or more barriers
-than it would have by itself, is given up, and the notes say so.
+than it would have by itself, or what the cost model finds slower, is given up, and the notes say so.
 """
 
 from __future__ import annotations
@@ -86,10 +86,12 @@ def run_passes(
     *,
     without: Sequence[str] = (),
     verifier: Verifier,
+    cost_us: Callable[[KernelGraph, tuple[Choices, ...]], float] | None = None,
 ) -> Passed:
     """Return a scheduled graph after every pass but those in `without`, as the emitter takes it.
 
-    Raises: EmitError for a graph that the emitter refuses with and without what the passes chose.
+    cost_us: what a graph takes with these choices, by a model; where it tells, the passes' choices must not be slower than
+    the emitter's own, (). Raises: EmitError for a graph that the emitter refuses with and without what the passes chose.
     """
     stages = max((choice.stages for choice in choices), default=2)
     try:
@@ -108,7 +110,11 @@ def run_passes(
             plain = _emitted(found.graph, choices, (), target)
         except EmitError:  # it is the passes that make it possible
             plain = program
-        if worse := _worse(program, plain):
+        worse = _worse(program, plain)
+        if cost_us is not None and not worse and plain is not program:
+            ours_us, plain_us = cost_us(found.graph, own), cost_us(found.graph, ())
+            worse = f"{plain_us:.2f} us by the model instead of {ours_us:.2f}" if ours_us > plain_us else ""
+        if worse:
             note = PassNote(name="emitter", is_on=True, headline=f"emitter: its own choices instead: {worse}")
             return Passed(graph=found.graph, kernel_choices=(), notes=(*_notes(found), note), program=plain)
     return Passed(graph=found.graph, kernel_choices=own, notes=_notes(found), program=program)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from workbench.codegen.cuda.choices import Choices
 from workbench.cost.breakdown import Cost
 from workbench.cost.estimate import estimate
 from workbench.cost.hardware import Hardware
@@ -143,6 +144,11 @@ def accept(
     """
     accepted = 0
     arch = architecture(target.device)
+
+    def cost_of(graph: KernelGraph, launches: Sequence[LaunchChoice], choices: Sequence[Choices]) -> Cost:
+        accesses = accesses_by_launch(graph, choices)
+        return estimate(graph, hardware=target.hardware, choices=launches, preset=target.preset, accesses=accesses)
+
     seen = set[tuple[str, tuple[LaunchChoice, ...]]]()
     for proposal in proposals:
         if accepted == keep:
@@ -160,19 +166,18 @@ def accept(
             yield refused_graph("verify", one.graph, f"{verdict.kind}: {verdict.reason}")
             continue
         try:
-            passed = run_passes(one.graph, one.choices, arch, without=without, verifier=certificates.again)
+            passed = run_passes(
+                one.graph, one.choices, arch, without=without, verifier=certificates.again,
+                cost_us=lambda graph, choices, launches=one.choices: cost_of(graph, launches, choices).total_us,
+            )  # fmt: skip
         except EmitError as fault:
             yield refused_graph("emit", one.graph, str(fault))
             continue
         accepted += 1
-        cost = estimate(
-            passed.graph, hardware=target.hardware, choices=one.choices, preset=target.preset,
-            accesses=accesses_by_launch(passed.graph, passed.kernel_choices),
-        )  # fmt: skip
         yield Candidate(
             graph=passed.graph,
             choices=one.choices,
-            cost=cost,
+            cost=cost_of(passed.graph, one.choices, passed.kernel_choices),
             certificate=verdict,
             device=target.device,
             origin=one.origin,

@@ -115,6 +115,31 @@ def test_the_model_counts_the_conflicts_that_the_host_counts() -> None:
     assert further * counts["blocks"] / 128 == pytest.approx(ran.ldmatrix_conflicts, rel=0.25)
 
 
+@pytest.mark.parametrize("is_slower", [True, False])
+def test_choices_that_the_model_finds_slower_are_taken_back(is_slower: bool) -> None:
+    graph = wb.programs.known_good("rms_norm_linear", **SIZES)[0]
+    choices = [own_choice(node.block) for node in graph.graph_defined]
+
+    def cost_us(_: KernelGraph, chosen: tuple[Choices, ...]) -> float:
+        return 2.0 if chosen and is_slower else 1.0
+
+    found = run_passes(graph, choices, ARCH, verifier=verify, cost_us=cost_us)
+    assert (found.kernel_choices == ()) == is_slower
+    assert ("1.00 us by the model instead of 2.00" in found.notes[-1].describe()) == is_slower
+
+
+def test_rows_that_no_vector_fits_are_not_copied_across(tmp_path: Path) -> None:
+    """The layouts of an odd product may be transposed while it is copied; where the model finds that slower, they are not."""
+    program = wb.trace(lambda X, W: wb.silu(X @ W), X=(7, 100), W=(100, 33))
+    result = superoptimize(
+        program, measure=False, out=tmp_path, options=Options(space=wb.Space(max_block_ops=4), keep=3)
+    )
+    target = {"hardware": hardware("h200"), "preset": wb.cost_preset("calibrated")}
+    for one in result.candidates:
+        assert one.cost_us <= estimate(one.graph, choices=one.choices, **target).total_us + 1e-9
+    assert any("by the model instead of" in note.headline for note in result.best.passes)
+
+
 def test_unknown_passes_are_told_with_the_names(tmp_path: Path) -> None:
     assert check_passes(["memory", "layouts", "memory"]) == ("layouts", "memory")
     with pytest.raises(UnknownNameError, match=r"no pass speed; .*layouts, order, memory, threads"):
