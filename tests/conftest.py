@@ -19,6 +19,13 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden"
 TIMEOUT_S = {"notebook": 120, "browser": 180, "": 60}
 SEED = 20250711
+LONGEST = (
+    "test_random_graphs", "test_superoptimize", "test_kernel", "test_whole_programs", "test_search_stepper",
+    "test_programs", "test_executors", "test_round_trips", "test_false_accept_rate", "test_memory", "test_intrinsics",
+    "test_driver", "test_host_run", "test_search_invariance", "test_schedules", "test_elements", "test_compile",
+    "test_retile", "test_folder", "test_odd_graphs",
+)  # fmt: skip
+"""Test modules of ten seconds and more. They are begun first, so that no process is left alone with one of them at the end."""
 
 if importlib.util.find_spec("hypothesis"):  # a machine that only runs the GPU tests may lack it
     from hypothesis import settings
@@ -37,14 +44,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every test its time limit, and run the search for golden orphans after all that read golden files."""
+    """Give every test its time limit; the longest modules come first, the search for golden orphans after its readers."""
     for item in items:
         if item.get_closest_marker("timeout") is None:
             limits = [
                 TIMEOUT_S[name] for name in ("browser", "notebook", "") if not name or item.get_closest_marker(name)
             ]
             item.add_marker(pytest.mark.timeout(limits[0]))
-    items.sort(key=lambda item: item.path.name == "test_no_orphans.py")  # stable: the others keep their order
+    places = {name: place for place, name in enumerate(LONGEST)} | {"test_no_orphans": len(LONGEST) + 1}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))  # stable: the others keep their order
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
