@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,9 +53,10 @@ def notebooks() -> list[Path]:
     return sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))
 
 
-def title(notebook: NotebookNode) -> str:
-    """Return a notebook's first heading."""
-    return str(notebook.cells[0].source).splitlines()[0].lstrip("# ")
+def titles(paths: Sequence[Path]) -> dict[str, str]:
+    """Return the first heading of each notebook, by the name of its page."""
+    cells = {path: nbformat.read(path, as_version=4).cells for path in paths}
+    return {f"{path.stem}.html": str(first.source).splitlines()[0].lstrip("# ") for path, (first, *_) in cells.items()}
 
 
 def execute(path: Path, *, notebook: NotebookNode | None = None, limit_s: float = LIMIT_S, go_on: bool = False) -> Run:
@@ -123,18 +125,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = [path for path in notebooks() if not options.numbers or path.name[:2] in options.numbers]
     faults, total, cpu = 0, 0.0, 0.0
-    titles: dict[str, str] = {}
     for path in chosen:
         run = execute(path)
         total, cpu, faults = total + run.seconds, cpu + run.cpu_seconds, faults + bool(run.fault)
         failed = f" FAILED {run.fault}" if run.fault else ""
         print(f"{path.name}: {run.seconds:.1f} s, {run.cpu_seconds:.1f} s of processor time{failed}", flush=True)
         if options.html is not None:
-            page = options.html / f"{path.stem}.html"
-            write_html(run.notebook, page)
-            titles[page.name] = title(run.notebook)
-    if titles:
-        write_index(titles, options.html)
+            write_html(run.notebook, options.html / f"{path.stem}.html")
+    if options.html is not None:
+        write_index(titles(chosen), options.html)
     print(f"{len(chosen)} notebooks, {faults} failed, {total:.0f} s, {cpu:.0f} s of processor time")
     return int(faults > 0 or not chosen)
 

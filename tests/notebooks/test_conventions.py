@@ -1,15 +1,17 @@
-"""Notebooks keep the conventions, planted breaches are found, and the lecture's exercises are all there."""
+"""Notebooks keep the conventions, planted breaches are found, and the lecture's exercises and figures are all there."""
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import workbench as wb
 from tests.notebooks.conventions import breaches, tagged, tags
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
@@ -116,3 +118,35 @@ def test_the_literate_notebook_may_be_long() -> None:
     notebook["cells"][0] = markdown("# 00 Title\n\n**Question.** **Time.** **Hardware.** **Source.**")
     notebook["cells"][2] = code(f"class C:\n    pass\n{LONG}\n{FUNCTION}", "exercise")
     assert breaches("00_title.ipynb", notebook) == []
+
+
+def _figures() -> list[tuple[str, str, str]]:
+    """Return (demonstration, printed figure, notebooks) of the table in notebooks/README.md."""
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    table = text[text.index("## The lecture's figures") :]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("| ")
+    ]
+    return [(row[0], figure, row[2]) for row in rows[1:] for figure in re.findall(r"`([^`]+)`", row[1])]
+
+
+def _asserted(path: Path) -> str:
+    """Return the code of a notebook without exercises; where `wb.course.figures` are asserted, also what those print."""
+    cells = [
+        cell
+        for cell in read(path)["cells"]
+        if cell["cell_type"] == "code" and not tagged({"cells": [cell]}, "exercise")
+    ]
+    code = "\n".join(cell["source"] for cell in cells)
+    if "is_reproduced" in cells[-1]["source"]:
+        code += " ".join(f"{figure.printed:g}" for figure in wb.course.figures())
+    return code.replace("_", "").replace(",", "")
+
+
+@pytest.mark.parametrize(("demonstration", "figure", "places"), _figures())
+def test_a_figure_of_the_lecture_is_where_the_table_says(demonstration: str, figure: str, places: str) -> None:
+    paths = [path for path in PATHS if path.name[:2] in places.split(", ")]
+    assert paths
+    wanted = re.compile(rf"(?<![\w.]){re.escape(figure.replace('_', ''))}(?![\w])")
+    missing = [path.name for path in paths if not wanted.search(_asserted(path))]
+    assert len(missing) < len(paths), f"{demonstration}: {figure} stands in none of {places}"

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("nbclient")
 pytest.importorskip("matplotlib")
 
-from benchmarks.run_notebooks import execute, notebooks, write_html
+from benchmarks.notebook_html import write_html, write_index
+from benchmarks.run_notebooks import execute, notebooks, titles
 
 pytestmark = pytest.mark.notebook
 TOTAL_S = 480
@@ -25,6 +26,7 @@ def test_it_runs_without_error_or_warning(path: Path) -> None:
     seconds[path.name] = run.seconds
     if folder := os.environ.get("WORKBENCH_NOTEBOOK_HTML"):
         write_html(run.notebook, Path(folder) / f"{path.stem}.html")
+        write_index(titles(notebooks()), Path(folder))
     assert not run.fault, run.fault
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
+pytest.importorskip("latex2mathml")
 
-from benchmarks.run_notebooks import execute, write_html  # noqa: E402
+from benchmarks.notebook_html import mathml, write_html, write_index  # noqa: E402
+from benchmarks.run_notebooks import execute  # noqa: E402
 
 pytestmark = pytest.mark.notebook
 
@@ -48,5 +51,67 @@ def test_html_holds_outputs(tmp_path: Path) -> None:
     run = execute(Path("unused.ipynb"), notebook=made)
     write_html(run.notebook, tmp_path / "folder" / "x.html")
     text = (tmp_path / "folder" / "x.html").read_text(encoding="utf-8")
-    assert "42" in text[: text.index("<details>")]
-    assert "secret" in text[text.index("<details>") : text.index("</details>")]
+    folded = text.index('<details class="answer">')
+    assert "42" in text[:folded]
+    assert "secret" in text[folded : text.index("</details>")]
+
+
+FORMULAS = r"""Inline $X W \odot G$, and
+
+$$t \ge \max\left(\frac{\text{bytes}}{\text{rate}}, 1\right)$$
+
+Next: [two](02_two.ipynb), [elsewhere](https://example.org/a.ipynb)."""
+
+
+def page_of(made: Any, folder: Path) -> str:
+    write_html(made, folder / "x.html")
+    return (folder / "x.html").read_text(encoding="utf-8")
+
+
+def test_formulas_are_mathml_and_links_lead_to_pages(tmp_path: Path) -> None:
+    made = notebook("1")
+    made.cells.insert(0, nbformat.v4.new_markdown_cell(FORMULAS))
+    text = page_of(made, tmp_path)
+    assert text.count("<math") == 2
+    assert "<mfrac>" in text
+    assert "$" not in text[text.index("Inline") : text.index("Next:")]
+    assert 'href="02_two.html"' in text
+    assert 'href="https://example.org/a.ipynb"' in text
+
+
+@pytest.mark.parametrize(
+    ("formula", "unknown"), [(r"\nosuchcommand{x}", "nosuchcommand"), (r"a \unheardof b", "unheardof")]
+)
+def test_a_formula_without_mathml_is_an_error(formula: str, unknown: str) -> None:
+    with pytest.raises(ValueError, match=unknown):
+        mathml(formula)
+
+
+def test_a_page_loads_nothing(tmp_path: Path) -> None:
+    made = notebook("x = 1")
+    made.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"version_major": 2, "state": {}}}
+    text = page_of(made, tmp_path)
+    assert not re.findall(r"<script[^>]*src=|<link[^>]*href=|@import|url\(['\"]?https?:|import\(", text)
+    assert not re.findall(r"\b(?:cdnjs|unpkg|jsdelivr|mathjax)\b", text, re.IGNORECASE)
+
+
+def test_of_a_widget_its_twin_is_shown_once(tmp_path: Path) -> None:
+    made = notebook("widget")
+    view = {
+        "application/vnd.jupyter.widget-view+json": {"model_id": "a", "version_major": 2},
+        "text/plain": "Stepper: on",
+    }
+    twin = {"text/html": '<div class="wb-twin"><div class="wb-root">step 1 of 7</div></div>', "text/plain": ""}
+    made.cells[0].outputs = [nbformat.v4.new_output("display_data", data) for data in (view, twin)]
+    assert "widget-view" in str(made)
+    text = page_of(made, tmp_path)
+    assert "step 1 of 7" in text
+    assert "Stepper: on" not in text
+    made.cells[0].outputs = made.cells[0].outputs[:1]  # one without a twin leaves its text
+    assert "Stepper: on" in page_of(made, tmp_path)
+    assert "widget-view" in str(made), "the notebook itself has changed"
+
+
+def test_the_list_of_pages_links_them(tmp_path: Path) -> None:
+    text = write_index({"00_a.html": "00 · A & B"}, tmp_path).read_text(encoding="utf-8")
+    assert '<a href="00_a.html">00 · A &amp; B</a>' in text
