@@ -104,10 +104,10 @@ def sizes(name: str, **given: int) -> dict[str, int]:
 def test_known_good_graphs_are_proved_at_small_shapes(name: str, style: str) -> None:
     program = wb.programs.get(name, style, "float16", **sizes(name))
     for graph in wb.programs.known_good(name, style, "float16", **sizes(name)):
-        start = time.perf_counter()
+        start = time.process_time()
         proof = prove_equal(program, graph)
         assert proof.kind == "proved", proof.describe()
-        assert time.perf_counter() - start < 5  # measured: below 0.15 s
+        assert time.process_time() - start < 5  # measured: below 0.15 s
 
 
 def test_a_program_is_not_another() -> None:
@@ -182,18 +182,18 @@ def test_a_budget_that_ends_is_undecided_and_soon(budget: Budget) -> None:
 
     left = wb.trace(lambda x, y, z: power(x, y, z, False), x=(3,), y=(3,), z=(3,))
     right = wb.trace(lambda x, y, z: power(x, y, z, True), x=(3,), y=(3,), z=(3,))
-    start = time.perf_counter()
+    start = time.process_time()
     proof = prove_equal(left, right, budget)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert proof.kind == "undecided"
     assert "budget" in proof.reason
 
 
 def test_a_program_at_its_true_shapes_is_refused_at_once() -> None:
     program = wb.programs.get("rms_norm_linear")
-    start = time.perf_counter()
+    start = time.process_time()
     proof = prove_equal(program, program)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert proof.kind == "undecided"
     assert "smaller shapes" in proof.reason
 

@@ -148,9 +148,9 @@ def test_too_many_cells_are_undecided_in_time() -> None:
     left = wb.trace(even, x=(1, 14))  # 2^14 cells, none of which can be dropped
     right = wb.trace(lambda x: wb.sum(wb.exp(x) + wb.exp(-x)), x=(1, 14))
     for budget, word in ((Budget(seconds=0.5), "time"), (Budget(cells=20), "cells")):
-        start = time.perf_counter()
+        start = time.process_time()
         report = decide_pieces(left, right, budget)
-        assert time.perf_counter() - start < 4
+        assert time.process_time() - start < 4
         assert report.kind == "undecided"
         assert word in report.reason
         assert "output 0[0, 0]" in report.reason
