@@ -27,8 +27,8 @@ def test_the_launchpad_alone(browser: Browser, tmp_path: Path) -> None:
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), cwd=tmp_path
     )
+    assert process.stderr is not None
     try:
-        assert process.stderr is not None
         url = ""
         for line in process.stderr:
             if line.startswith("workbench: open "):
@@ -58,3 +58,4 @@ def test_the_launchpad_alone(browser: Browser, tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.wait(15)
+        process.stderr.close()

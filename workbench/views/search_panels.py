@@ -30,7 +30,7 @@ def event_html(view: EventView, axes: str = "") -> str:
         note = "the program, with the part that it matches marked" if matched else "the program; no part of it matches"
         parts.append(paragraph(note, "wb-quiet"))
         parts.append(f'<div aria-label="{words(view.goal)}">{mathml(view.goal_latex)}</div>')
-    distance = "" if view.distance is None else f"at least {view.distance} operators"
+    distance = "" if view.distance is None else f"at least {view.distance} operator{'' if view.distance == 1 else 's'}"
     told = [
         ("prefix", view.prefix),
         ("to the goal", distance),
@@ -167,7 +167,8 @@ def parting(first: SearchTree, second: SearchTree) -> str:
     ):
         if nodes:
             first_of = nodes[0]
-            told.append(f"{which}: {len(nodes):,} prefixes, the first is {first_of.name} ({first_of.rule})")
+            many = f"{len(nodes):,} prefixes, the first is" if len(nodes) > 1 else "one prefix,"
+            told.append(f"{which}: {many} {first_of.name} ({first_of.rule})")
     return "; ".join(told)
 
 
