@@ -117,7 +117,7 @@ def _values(result: Result) -> dict[str, Json]:
         "measured": result.measured,
         "seconds": result.seconds,
         "out": str(result.out),
-        "files": _files(result),
+        "files": [*_files(result)],
     }
 
 
@@ -131,6 +131,6 @@ def _text(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _files(result: Result) -> list[Json]:
+def _files(result: Result) -> list[str]:
     assert result.out is not None
     return [*run_files(result.out), REPORT]

@@ -144,11 +144,6 @@ def accept(
     """
     accepted = 0
     arch = architecture(target.device)
-
-    def cost_of(graph: KernelGraph, launches: Sequence[LaunchChoice], choices: Sequence[Choices]) -> Cost:
-        accesses = accesses_by_launch(graph, choices)
-        return estimate(graph, hardware=target.hardware, choices=launches, preset=target.preset, accesses=accesses)
-
     seen = set[tuple[str, tuple[LaunchChoice, ...]]]()
     for proposal in proposals:
         if accepted == keep:
@@ -168,7 +163,7 @@ def accept(
         try:
             passed = run_passes(
                 one.graph, one.choices, arch, without=without, verifier=certificates.again,
-                cost_us=lambda graph, choices, launches=one.choices: cost_of(graph, launches, choices).total_us,
+                cost_us=partial(_modelled_us, target, one.choices),
             )  # fmt: skip
         except EmitError as fault:
             yield refused_graph("emit", one.graph, str(fault))
@@ -177,13 +172,25 @@ def accept(
         yield Candidate(
             graph=passed.graph,
             choices=one.choices,
-            cost=cost_of(passed.graph, one.choices, passed.kernel_choices),
+            cost=_modelled(target, one.choices, passed.graph, passed.kernel_choices),
             certificate=verdict,
             device=target.device,
             origin=one.origin,
             kernel_choices=passed.kernel_choices,
             passes=passed.notes,
         )
+
+
+def _modelled(target: Target, launches: Sequence[LaunchChoice], graph: KernelGraph, choices: Sequence[Choices]) -> Cost:
+    """Return what a graph takes under launch choices, with what the passes chose for its kernels, () for nothing."""
+    accesses = accesses_by_launch(graph, choices)
+    return estimate(graph, hardware=target.hardware, choices=launches, preset=target.preset, accesses=accesses)
+
+
+def _modelled_us(
+    target: Target, launches: Sequence[LaunchChoice], graph: KernelGraph, choices: Sequence[Choices]
+) -> float:
+    return _modelled(target, launches, graph, choices).total_us
 
 
 def various(proposals: Sequence[Proposal], *, handicap: float) -> list[Proposal]:

@@ -125,8 +125,8 @@ class Grouping:
         tensors, inputs = self.graph.tensors, {tensor.name for tensor in self.graph.inputs}
         outputs = {*self.graph.output_names} - inputs  # an input that is an output is copied
         sources, results = self.inputs(unit), self.results(unit)
-        made = [tensor for node in unit.operators for tensor in node.results]
-        if len(sources) != 1 or not all(tensor.is_row_major for tensor in (tensors[sources[0]], *made)):
+        whole = [tensors[name] for name in (*sources, *(t.name for node in unit.operators for t in node.results))]
+        if len(sources) != 1 or len({t.dtype for t in whole}) > 1 or not all(t.is_row_major for t in whole):
             return False
         home = self.home(sources[0])
         alike = [home, *(name for name in self.homes if self.home(name) == home)]

@@ -42,7 +42,10 @@ def test_damaged_notes_of_a_search_are_told(tmp_path: Path, text: str, told: str
 def test_a_damaged_answer_is_told_and_a_fresh_run_replaces_it(tmp_path: Path) -> None:
     superoptimize(FIRST, measure=False, out=tmp_path)
     file = tmp_path / "result.json"
-    for damage in ({"candidates": None}, {"candidates": [{"graph": {}}]}, {"space": {"depth": 1}}, {"refused": [{}]}):
+    damages: tuple[dict[str, object], ...] = (
+        {"candidates": None}, {"candidates": [{"graph": {}}]}, {"space": {"depth": 1}}, {"refused": [{}]},
+    )  # fmt: skip
+    for damage in damages:
         file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
         with pytest.raises(FormatError, match=r"result\.json: is damaged"):
             superoptimize(FIRST, measure=False, out=tmp_path)

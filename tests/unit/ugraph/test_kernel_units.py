@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from workbench import programs
+from workbench.core.dtypes import DType
+from workbench.core.tensors import DeviceTensor
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.kernel_units import Grouping, Unit, UnitKind, folded_axis, live_nodes, row_space
@@ -53,6 +55,19 @@ def test_units_never_wait_in_a_circle() -> None:
     k.output(e + e @ w)
     kinds = [kind for kind, _ in grouped(k.build())]
     assert kinds == [UnitKind.FLAT, UnitKind.PRODUCT, UnitKind.FLAT]
+
+
+@pytest.mark.parametrize(("dtype", "units"), [("float16", 1), ("float32", 2)])
+def test_a_reshape_shares_memory_where_the_type_is_the_same(dtype: str, units: int) -> None:
+    k = KernelBuilder("view")
+    x = k.input("X", (4, 8))
+    y = k.apply("softmax", x, name="Y")
+    k.apply("reshape", y, shape=(32,), name="Z")
+    (z,) = k.restate(DeviceTensor("Z", (32,), DType(dtype)))
+    k.output(z)
+    grouping = Grouping(k.build())
+    assert len(grouping.run()) == units
+    assert grouping.home("Y") == ("Z" if units == 1 else "Y")
 
 
 @pytest.mark.parametrize("name", programs.names())
