@@ -196,6 +196,12 @@ def test_graph_explorer(opened: Opener) -> None:
         expect(ptx).to_contain_text(f"{shown:,} of ")
         expect(ptx.locator(".wb-selected")).to_have_count(shown)
         cuda = {row.split("\n")[0] for row in lit.all_inner_texts()}
+        # the statements come into view, not the comments that stand before them
+        statement = root.locator('[data-pane="code"] .wb-selected:not(.wb-comment)').first
+        assert statement.evaluate(
+            "(line) => { const [a, b] = [line, line.closest('.wb-content')].map((one) => one.getBoundingClientRect());"
+            " return a.top >= b.top && a.bottom <= b.bottom; }"
+        )
         lines = ptx.locator(".wb-selected .wb-line-number:nth-child(2)").all_inner_texts()
         assert set(lines) <= {text.split()[0] for text in cuda}
     # a graph to compare with
@@ -309,7 +315,7 @@ PAINTED = """async (before) => {
 
 
 def test_first_paint(opened: Opener) -> None:
-    """From running a cell to its widget on the page; what a machine that is not busy holds is in docs/widgets.md."""
+    """From running a cell to its widget on the page: under a second each where nothing else runs."""
     good = "wb.programs.known_good('rms_norm_linear')[0]"
     cells = (
         "wb.widgets.SearchStepper(p)", f"wb.widgets.GraphExplorer({good})", f"wb.widgets.VerifierView(p, {good})",

@@ -116,5 +116,6 @@ def code_html(lines: Sequence[CodeLine], compiled: Collection[int] = ()) -> str:
     for line in lines:
         links = (*line.links, link_of(line.number)) if line.number in compiled else line.links
         link = f' data-link="{" ".join(links)}"' if links else ""
-        body.append(f'<div{link}><span class="wb-line-number">{line.number}</span>{words(line.text)}</div>')
+        css = ' class="wb-comment"' if line.text.lstrip().startswith("//") else ""
+        body.append(f'<div{css}{link}><span class="wb-line-number">{line.number}</span>{words(line.text)}</div>')
     return f'<div class="wb-code">{"".join(body)}</div>'

@@ -74,8 +74,9 @@ def _shape(step: ValueStep) -> str:
     if step.level == "kernel":
         return "×".join(map(str, step.shape)) or "scalar"
     grid, tile = step.shape[:4], step.shape[4:]
-    blocks = f"{'×'.join(map(str, grid[:3]))} block{'' if math.prod(grid[:3]) == 1 else 's'}"
-    return f"{'×'.join(map(str, tile)) or 'scalar'} in {blocks}, {grid[3]} iteration{'' if grid[3] == 1 else 's'}"
+    told = [] if math.prod(grid[:3]) == 1 else [f"{'×'.join(map(str, grid[:3]))} blocks"]
+    told += [] if grid[3] == 1 else [f"{grid[3]} iterations"]
+    return ("×".join(map(str, tile)) or "scalar") + (f" in {', '.join(told)}" if told else "")
 
 
 def aligned(position: int, count: int, longest: int) -> int:

@@ -142,6 +142,8 @@ def test_every_text_can_be_read(theme: str) -> None:
     colours = panel_colours(theme)
     for ground in ("ground", "raised", "hot", "chosen", "match", "tensor", "block", "differs"):
         assert contrast(colours["ink"], colours[ground]) >= 4.5, ground
+    for ground in ("hot", "chosen", "match"):
+        assert contrast(colours["quiet"], colours[ground]) >= 4.5, ground
     for ink in ("quiet", "good", "bad"):
         assert contrast(colours[ink], colours["raised"]) >= 4.5, ink
     assert contrast(colours["on-accent"], colours["accent"]) >= 4.5

@@ -231,7 +231,9 @@ function render({ model, el }) {
   const showChosen = () => {
     mark();
     for (const { content } of panes.values()) {
-      const chosen = [...content.querySelectorAll(".wb-selected")];
+      const all = [...content.querySelectorAll(".wb-selected")];
+      const firm = all.filter((one) => !one.classList.contains("wb-comment"));
+      const chosen = firm.length ? firm : all;
       const box = content.getBoundingClientRect();
       const seen = chosen.some((one) => {
         const here = one.getBoundingClientRect();
@@ -356,6 +358,7 @@ function render({ model, el }) {
   drawLayout();
   drawKeys();
   hideTwin();
+  if (model.get("selected")) requestAnimationFrame(showChosen);
   return () => {
     if (timer !== null) clearTimeout(timer);
     for (const clean of cleanups) clean();
