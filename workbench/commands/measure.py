@@ -136,6 +136,8 @@ def _device_of(gpu: str) -> str:
 def _replayed(arguments: argparse.Namespace, instances: Sequence[Instance]) -> list[Record]:
     device = arguments.device or "h200"
     path = arguments.out or Path(str(shipped_path("data", "records", f"{device}.jsonl")))
+    if not path.is_file():
+        raise UsageError(f"{path}: there are no records here; records are shipped of the h200")
     rows = current_rows(measurement_store(path).records())
     wanted = [
         (instance.program.name, dict(instance.sizes), instance.style.value, str(instance.dtype))
