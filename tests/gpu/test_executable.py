@@ -14,17 +14,11 @@ from workbench.codegen.cuda.storage import from_storage
 from workbench.core.dtypes import DType
 from workbench.device.check import check_executable
 from workbench.device.executable import Executable, compile
-from workbench.device.launch import load_cupy
 from workbench.errors import LaunchError
 from workbench.ugraph.tracing import trace
 
 pytestmark = pytest.mark.gpu
 SIZES: dict[str, Any] = {"heads": 2, "rows": 48, "head_dim": 64, "context": 512}
-
-
-@pytest.fixture(scope="module")
-def cupy() -> Any:
-    return load_cupy()
 
 
 @pytest.fixture(scope="module")

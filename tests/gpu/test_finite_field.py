@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from types import ModuleType
@@ -14,22 +12,6 @@ import pytest
 from workbench.domains.finite_field import PRESETS, FieldArithmetic, FieldValue, random_elements
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def cupy() -> ModuleType:
-    absent = pytest.fail if os.environ.get("WORKBENCH_REQUIRE_GPU") == "1" else pytest.skip
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # CuPy warns on import where it finds no CUDA
-            import cupy
-    except ImportError:
-        absent("CuPy is not installed")
-    if not cupy.is_available():
-        absent("no CUDA device")
-    module: ModuleType = cupy
-    return module
-
 
 Program = Callable[[FieldArithmetic, FieldValue, FieldValue, FieldValue], FieldValue]
 

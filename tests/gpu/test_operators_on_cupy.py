@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from types import ModuleType
 
 import numpy as np
@@ -15,21 +13,6 @@ from workbench.ops import operator, operators
 from workbench.ops.spec import Branch
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def cupy() -> ModuleType:
-    absent = pytest.fail if os.environ.get("WORKBENCH_REQUIRE_GPU") == "1" else pytest.skip
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # CuPy warns on import where it finds no CUDA
-            import cupy
-    except ImportError:
-        absent("CuPy is not installed")
-    if not cupy.is_available():
-        absent("no CUDA device")
-    module: ModuleType = cupy
-    return module
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in operators()])
