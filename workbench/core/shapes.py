@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 from operator import index
+from typing import TypeGuard
 
 from workbench.errors import ShapeError
 
@@ -16,7 +17,7 @@ MOST_ELEMENTS = 2**53
 
 def as_shape(extents: Iterable[int], *, where: str = "shape") -> Shape:
     """Return a shape of positive integers. Raises: ShapeError naming `where` and the bad extent."""
-    if type(extents) is tuple and _is_plain(extents):
+    if is_plain_shape(extents):
         return extents
     try:
         shape = tuple(index(extent) for extent in extents)
@@ -30,8 +31,10 @@ def as_shape(extents: Iterable[int], *, where: str = "shape") -> Shape:
     return shape
 
 
-def _is_plain(extents: Shape) -> bool:
-    """Return whether these are Python integers that need no further look: most shapes, and there are many."""
+def is_plain_shape(extents: object) -> TypeGuard[Shape]:
+    """Return whether this is a shape that needs no further look: most are, and there are many."""
+    if type(extents) is not tuple:
+        return False
     elements = 1
     for extent in extents:
         if type(extent) is not int or extent < 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from workbench.core.dtypes import DType, as_dtype
 from workbench.core.layouts import Strides, check_strides, row_major_strides
 from workbench.core.levels import MemoryScope
-from workbench.core.shapes import Shape, as_shape, num_elements
+from workbench.core.shapes import Shape, as_shape, is_plain_shape, num_elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,13 @@ class DeviceTensor:
     strides: Strides = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", as_shape(self.shape, where=f"tensor {self.name}"))
+        if not is_plain_shape(self.shape):
+            object.__setattr__(self, "shape", as_shape(self.shape, where=f"tensor {self.name}"))
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
-        strides = self.strides or row_major_strides(self.shape)
-        object.__setattr__(self, "strides", check_strides(self.shape, strides, where=f"tensor {self.name}"))
+        strides = row_major_strides(self.shape)
+        if self.strides:
+            strides = check_strides(self.shape, self.strides, where=f"tensor {self.name}")
+        object.__setattr__(self, "strides", strides)
 
     @property
     def scope(self) -> MemoryScope:
@@ -71,8 +74,10 @@ class SharedTensor:
     ragged: tuple[RaggedSplit | None, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", as_shape(self.shape, where=f"tile {self.name}"))
-        object.__setattr__(self, "ragged", self.ragged or (None,) * len(self.shape))
+        if not is_plain_shape(self.shape):
+            object.__setattr__(self, "shape", as_shape(self.shape, where=f"tile {self.name}"))
+        if not self.ragged:
+            object.__setattr__(self, "ragged", (None,) * len(self.shape))
 
     @property
     def scope(self) -> MemoryScope:

@@ -101,6 +101,8 @@ def complete_attributes(
 
     Raises: AttributeValueError, ShapeError.
     """
+    if not given and not spec.attributes:
+        return {}
     return normalize_attributes(spec, spec.check_attributes(given), shapes)
 
 

@@ -7,7 +7,6 @@ refused with `NotApplicableError`, never changed.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -204,18 +203,18 @@ class Instantiation:
         Those of the loop and those of after it do not meet. Whether a product is added up as it is or after another
         operator, its elements stay in registers.
         """
-        total: Counter[bool] = Counter()
+        total = {False: 0, True: 0}
         for node, edge in chosen:
             is_product = edge.operator is not None and edge.operator.effect in (Effect.CONTRACT, Effect.JOIN)
             if is_product and edge.kind == "operator":
                 *outer, rows, columns = self.tiles[node].value.shape
                 in_loop = self.graph.places[node].stage == LOOP
                 total[in_loop] += prod(outer) * -(-rows // FRAGMENT) * -(-columns // FRAGMENT) * FRAGMENT**2
-        return max(total.values(), default=0)
+        return max(total.values())
 
     def _index(self, laid: Laid, axis: str) -> int | None:
         """Return which dimension an axis is, None if the tensor has no such dimension."""
-        return next((place for place, dim in enumerate(laid.dims) if dim == (axis,)), None)
+        return laid.dims.index((axis,)) if (axis,) in laid.dims else None
 
     def _save(
         self, block: BlockBuilder, layouts: Layouts, counts: Counts, node: int, edge: Edge

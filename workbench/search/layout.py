@@ -35,7 +35,7 @@ class Laid:
     """The dimensions that are axes, in order."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "axes", tuple(dim for dim in self.dims if dim))
+        object.__setattr__(self, "axes", tuple([dim for dim in self.dims if dim]))
 
     def position(self, axis: str) -> int:
         """Return which dimension an axis is. Raises: NotApplicableError when it is part of another or missing."""

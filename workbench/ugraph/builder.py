@@ -100,6 +100,11 @@ def _check_restated(old: Sequence[Tensor], new: Sequence[Tensor], names: _Names)
         names.claim(stated.name)
 
 
+def _result_names(name: str | None, count: int) -> list[str | None]:
+    """Return the names of an operator's results: the one given, numbered if there are several."""
+    return [name] if count == 1 else [f"{name}{number}" if name else None for number in range(count)]
+
+
 def _rename(names: set[str], old: str, new: str) -> None:
     if old in names:
         names.remove(old)
@@ -154,7 +159,7 @@ class KernelBuilder:
         results = spec.infer_shapes(shapes, checked)
         typed = [tensor for tensor in tensors if tensor.name not in self._literals] or tensors
         dtype = inference.promote([tensor.dtype for tensor in typed], where=op) if typed else DType.FLOAT32
-        names = [name if len(results) == 1 else (f"{name}{number}" if name else None) for number in range(len(results))]
+        names = _result_names(name, len(results))
         made = tuple(
             DeviceTensor(self._names.claim(given), shape, dtype) for given, shape in zip(names, results, strict=True)
         )
@@ -307,19 +312,22 @@ class BlockBuilder:
         values = [self.value(operand) for operand in operands]
         tiles = [self._tiles[value.name] for value in values]
         spec = operator(op)
-        checked = complete_attributes(spec, attributes, tuple(tile.shape for tile in tiles))
+        checked = complete_attributes(spec, attributes, tuple([tile.shape for tile in tiles]))
         results = inference.apply_operator(spec, checked, tiles, node=op)
         place = inference.merge_places([self._places[value.name] for value in values], node=op)
-        typed = [tile for tile in tiles if tile.name not in self._literals] or tiles
+        typed = [tile for tile in tiles if tile.name not in self._literals] or tiles if self._literals else tiles
         dtype = inference.promote([tile.dtype for tile in typed], where=op) if typed else DType.FLOAT32
-        names = [name if len(results) == 1 else (f"{name}{number}" if name else None) for number in range(len(results))]
+        names = _result_names(name, len(results))
         made: tuple[Tensor, ...] = tuple(
-            SharedTensor(self._names.claim(given), shape, dtype, ragged)
-            for given, (shape, ragged) in zip(names, results, strict=True)
+            [
+                SharedTensor(self._names.claim(given), shape, dtype, ragged)
+                for given, (shape, ragged) in zip(names, results, strict=True)
+            ]
         )
         if spec.kind is OpKind.CONSTANT:
             self._literals.update(tile.name for tile in made)
-        return self._add(OpNode(op, tuple(value.name for value in values), made, tuple(sorted(checked.items()))), place)
+        node = OpNode(op, tuple([value.name for value in values]), made, tuple(sorted(checked.items())))
+        return self._add(node, place)
 
     def apply(
         self, op: str, *operands: Value | int | float | Fraction, name: str | None = None, **attributes: object
@@ -504,7 +512,7 @@ class BlockBuilder:
             if not isinstance(tensor, SharedTensor):
                 raise LegalityError("a tile of a block graph is a SharedTensor", tensor.name, "make it one")
             self._tiles[tensor.name], self._places[tensor.name] = tensor, place
-        return tuple(Value(self, tensor.name, tensor.shape) for tensor in node.results)
+        return tuple([Value(self, tensor.name, tensor.shape) for tensor in node.results])
 
 
 class ThreadBuilder:

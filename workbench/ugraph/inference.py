@@ -103,14 +103,14 @@ def tile_of(
 
 def merge_places(places: Sequence[Place], *, node: str) -> Place:
     """Return the place of an operator's result. Raises: PlaceError when loop body and after the loop meet."""
-    kinds = set(places)
-    if Place.LOOP in kinds and Place.AFTER in kinds:
+    is_after = Place.AFTER in places
+    if Place.LOOP not in places:
+        return Place.AFTER if is_after else Place.INVARIANT
+    if is_after:
         raise PlaceError(
             "an operand of the loop body meets one of after the loop", node, "accumulate the loop-body operand first"
         )
-    if Place.LOOP in kinds:
-        return Place.LOOP
-    return Place.AFTER if Place.AFTER in kinds else Place.INVARIANT
+    return Place.LOOP
 
 
 MOST_INFERRED = 20_000
@@ -126,7 +126,7 @@ def apply_operator(
 
     Raises: ShapeError from the operator, RaggedTileError when a short tile meets a full one, is reshaped or stretched.
     """
-    key = (spec.name, *attributes.items(), *((tensor.shape, tensor.ragged) for tensor in operands))
+    key = (spec.name, *attributes.items(), *[(tensor.shape, tensor.ragged) for tensor in operands])
     found = _INFERRED.get(key)
     if found is None:
         found = _apply_operator(spec, attributes, operands, node)
