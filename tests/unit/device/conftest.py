@@ -1,4 +1,4 @@
-"""Compilers where they are: the tests of compiled kernels are skipped, with the reason, where they are missing."""
+"""Compilers where they are, else the tests of compiled kernels are skipped; a stand-in GPU that runs kernels on the host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.device.hand_made import thrice
+from tests.unit.device.host_gpu import HostGpu, install
 from workbench.codegen.cuda.content_cache import user_cache_folder
+from workbench.device.executable import Executable
 from workbench.device.nvrtc import load_nvrtc
 from workbench.device.toolkit import find_tool
 from workbench.errors import KernelCompileError
@@ -41,3 +44,16 @@ def disassembler() -> None:
             continue
         return
     pytest.skip("neither nvdisasm nor cuobjdump is installed")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> HostGpu:
+    """A GPU whose kernels run on the host."""
+    return install(monkeypatch)
+
+
+@pytest.fixture
+def thrice_x(gpu: HostGpu) -> Executable:
+    """A program of two kernels, compiled for it."""
+    program, graph = thrice()
+    return Executable(graph, program, gpu.compiled(program), "sm_90a")

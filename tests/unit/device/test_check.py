@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.unit.device.hand_made import product_and_input, thrice
-from tests.unit.device.host_gpu import HostGpu, install
+from tests.unit.device.host_gpu import HostGpu
 from workbench.device.check import check_executable
 from workbench.device.check_inputs import InputKind, make_cases
 from workbench.device.check_worker import CheckJob, Finding, check_in_worker, judge, run_check
@@ -21,17 +21,6 @@ from workbench.errors import EmitError, KernelCompileError, LaunchError
 from workbench.ugraph.tracing import trace
 
 COUNT = 3 * 70
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> HostGpu:
-    return install(monkeypatch)
-
-
-@pytest.fixture
-def thrice_x(gpu: HostGpu) -> Executable:
-    program, graph = thrice()
-    return Executable(graph, program, gpu.compiled(program), "sm_90a")
 
 
 def halves(address: int, count: int = COUNT) -> np.ndarray[tuple[int], np.dtype[np.float16]]:

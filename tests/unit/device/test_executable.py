@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.device.hand_made import ADDED, product_and_input, thrice
-from tests.unit.device.host_gpu import HostGpu, install
+from tests.unit.device.host_gpu import HostGpu
 from workbench.core.dtypes import DType
 from workbench.core.layouts import column_major_strides
 from workbench.core.tensors import DeviceTensor
@@ -19,17 +19,6 @@ from workbench.device.array_kinds import ArrayKind, kind_of, new_array
 from workbench.device.executable import Executable, compile_program
 from workbench.device.host_copies import HostCopy, as_stored
 from workbench.errors import KernelCompileError, LaunchError
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> HostGpu:
-    return install(monkeypatch)
-
-
-@pytest.fixture
-def thrice_x(gpu: HostGpu) -> Executable:
-    program, graph = thrice()
-    return Executable(graph, program, gpu.compiled(program), "sm_90a")
 
 
 def values(*shape: int, dtype: Any = np.float16) -> Any:
