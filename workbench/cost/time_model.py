@@ -27,10 +27,10 @@ PARTS = (
     "fp32",
     "special functions",
     "shared memory",
-    "bank conflicts",
     "barriers",
     "cluster",
     "tail",
+    "bank conflicts",
 )
 MEMORY = ("device memory", "L2", "latency")
 COMPUTE = ("tensor cores", "fp32", "special functions", "shared memory", "barriers")
