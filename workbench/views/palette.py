@@ -67,8 +67,8 @@ PART_COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c", "#5b4b9a", "#a0522d",
     "#7fb800", "#c2185b", "#c3b091",
 )  # fmt: skip
-"""For parts of a whole side by side: Okabe and Ito's hues, then grey, violet, brown, lime, crimson, khaki; each part also has its
-name."""
+"""For parts of a whole side by side: Okabe and Ito's hues, then grey, violet, brown, lime, crimson, khaki; each part also
+has its name."""
 
 
 def level_role(level: Level) -> Role:
