@@ -57,7 +57,7 @@ class Assumptions:
             value = getattr(self, item.name)
             least = 0.0 if item.name in ("launch_us", "l2_mb") else 1e-12
             for number in value if isinstance(value, tuple) else (value,):
-                if not least <= number < float("inf"):
+                if not isinstance(number, bool) and not least <= number < float("inf"):
                     raise UsageError(f"assumption {item.name} = {number!r} of the course; give a positive number")
         if self.busy_share > 1 or not self.grids or not self.loops:
             raise UsageError(

@@ -140,6 +140,8 @@ def test_other_numbers_than_the_lectures_behave() -> None:
     assert faster[name] - 4 == pytest.approx((slower[name] - 4) / 2)
     large = {figure.name: figure.value for figure in figures(Assumptions(l2_mb=500.0))}
     assert large["GQA batch 16, with L2"] == pytest.approx(large[name])
+    uncached = {figure.name: figure.value for figure in figures(Assumptions(l2_serves_repeats=False))}
+    assert uncached["GQA batch 16, with L2"] == pytest.approx(uncached["GQA batch 16, each head reads"])
     assert structure_bytes(1, 3, 7, scales_weights=False, hidden=10)[0] == (2 + 2 + 2 * 4) * 2 * 2
     with pytest.raises(UsageError, match="grid 0"):
         structure_bytes(16, 0, 4, scales_weights=False)
