@@ -82,6 +82,11 @@ class _Maximum:
     rescale: Value | None = None
 
 
+def lowest(dtype: DType) -> Fraction:
+    """Return the lowest number of a type, at least that of float32, in which kernels compute."""
+    return -Fraction(min(dtype.largest, DType.FLOAT32.largest))
+
+
 class _Stabilise(Rewriter):
     """Copies the graph with maxima subtracted."""
 
@@ -90,6 +95,7 @@ class _Stabilise(Rewriter):
         self.changes: list[str] = []
         self.tensors: dict[str, str] = {}  # scale -> the kernel tensor of its maxima
         self.label = ""
+        self.partial: frozenset[str] = frozenset()  # scales whose maxima the block at hand stores
         self.maxima: dict[str, _Maximum] = {}  # of the block at hand
         self.factors: dict[tuple[str, Fraction], Value] = {}
 
@@ -121,7 +127,11 @@ class _Stabilise(Rewriter):
                 self.maxima[scale.key] = _Maximum(tile, self.add(block, "exp", f"{name}_rescale", shift))
                 how = "a running maximum is subtracted, accumulators are rescaled when it grows"
             else:
-                self.maxima[scale.key] = _Maximum(self.add(block, "max", f"{name}_max", exponent, axis=-1))
+                largest = self.add(block, "max", f"{name}_max", exponent, axis=-1)
+                if scale.key in self.partial:  # of a part of the row a mask of -inf may leave nothing
+                    least = self.add(block, "constant", f"{name}_lowest", value=lowest(block.tile(largest).dtype))
+                    largest = self.add(block, "maximum", f"{name}_max_bounded", largest, least)
+                self.maxima[scale.key] = _Maximum(largest)
                 how = "the row's maximum is subtracted"
             self.changes.append(f"{scale.key}: {how}")
         elif (self.label, name) in self.degrees.borrowed:
@@ -189,6 +199,7 @@ class _Stabilise(Rewriter):
             for tensor in read.values()
         ]
         stored = self.stored(node)
+        self.partial = frozenset(stored)
         positions = {key: len(operands) + place for place, key in enumerate(read)}
         block = self.stable_block(node.block, tensors, positions, stored, number)
         results = [self.names(tensor.name) for tensor in node.results]

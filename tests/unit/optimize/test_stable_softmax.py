@@ -136,6 +136,32 @@ def test_rows_whose_first_tiles_are_masked_are_right(splits: int) -> None:
     np.testing.assert_allclose(found.astype(np.float64), right, atol=4e-3 * np.abs(right).max())
 
 
+def test_a_part_of_a_row_that_is_masked_whole_is_right_after_the_loop_too() -> None:
+    """The loop is over the heads' depth, so each block takes the maximum of its part of the keys once."""
+    k = KernelBuilder()
+    shapes = {"Q": (8, 12), "K": (12, 16), "V": (16, 6), "M": (8, 16)}
+    Q, K, V, M = (k.input(name, shape) for name, shape in shapes.items())
+    b = k.block(Q, K, V, M, grid=(2,), loop=2)
+    logits = b.accumulate(b.load(Q, fmap=1) @ b.load(K, imap=(1,), fmap=0)) + b.load(M, imap=(1,))
+    w = op.exp(logits)
+    b.save(w @ b.load(V, imap=(0,)), omap=(1,))
+    b.save(op.sum(w), omap=(1,))
+    parts = b.finish()
+    b = k.block(*parts)
+    b.save(op.sum_to_columns(b.load(parts[0]), 6) / op.sum(b.load(parts[1])))
+    k.output(*b.finish())
+    graph = k.build()
+    result = stabilise_softmax(graph)
+    assert any("rescaled to their common maximum" in change for change in result.changes)
+    assert verify(graph, result.graph).kind == "equal"
+    q, key, v, mask = apart(graph)
+    mask[::2, :8] = -np.inf
+    scores = 40 * q @ key + mask
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    right = weights @ v / weights.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(evaluate(result.graph, [40 * q, key, v, mask])[0], right, rtol=1e-10)
+
+
 def test_a_second_kernel_subtracts_the_maximum_that_the_first_one_found() -> None:
     k = KernelBuilder()
     Q, K, V = k.input("Q", (4, 3)), k.input("K", (3, 12)), k.input("V", (12, 5))
