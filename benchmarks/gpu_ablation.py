@@ -390,7 +390,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         save(prepare(only=options.only, cubins=options.prepare / "cubins"), options.prepare)
         return 0
     prepared = prepare(only=options.only) if options.prepared is None else load(options.prepared)
-    rows = run(prepared, CupyGpu(prepared), options.records, rounds=options.rounds, budget_s=options.budget)
+    try:
+        gpu = CupyGpu(prepared)
+    except WorkbenchError as error:
+        print(f"gpu_ablation: {error}", file=sys.stderr)
+        return 2
+    rows = run(prepared, gpu, options.records, rounds=options.rounds, budget_s=options.budget)
     return 0 if rows and all(row["correct"] for row in rows) else 1
 
 
