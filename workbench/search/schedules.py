@@ -8,10 +8,10 @@ a start for the optimizer, no choice of the search.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, prod
+from math import prod
 
 from workbench.errors import MemoryLimitError
 from workbench.programs.tiling import SHARED_MEMORY_LIMIT, even_parts, factor_tile_bytes, fits
@@ -83,7 +83,7 @@ def first_instance(sketch: Sketch, blocks: BuiltBlocks | None = None) -> KernelG
     """
     extents = sketch.hypergraph.expressions.problem.extents
     axes = [grid_axes(sketch, kernel) for kernel in _kernels(sketch)]
-    held = [_held(sketch, kernel) for kernel in _kernels(sketch)]
+    about_bytes = [_AboutBytes(sketch, kernel) for kernel in _kernels(sketch)]
 
     def counts_of(tile: _Tiles) -> tuple[Counts, ...]:
         return tuple([_counts(sketch, kernel, axes[kernel], extents, tile) for kernel in _kernels(sketch)])
@@ -91,7 +91,7 @@ def first_instance(sketch: Sketch, blocks: BuiltBlocks | None = None) -> KernelG
     attempts = _Attempts(sketch, blocks)
     for tile in _shrinking(is_split=sketch.hypergraph.plan.split is not None):
         counts = counts_of(tile)
-        about = max(tile_bytes(sketch, k, extents, counts[k], held[k], tile.splits) for k in _kernels(sketch))
+        about = max([of(own, tile.splits) for of, own in zip(about_bytes, counts, strict=True)])
         if about <= SHARED_MEMORY_LIMIT and attempts.fits(counts):
             if attempts.may_fit(counts):
                 return attempts.build(counts)
@@ -149,39 +149,59 @@ class _Attempts:
         return not (self.may_fit(counts) if sizes is None else sizes.may_fit(counts))
 
 
-def tile_bytes(
-    sketch: Sketch, kernel: int, extents: Mapping[str, int], counts: Counts, held: Sequence[_Held], splits: int
-) -> int:
-    """Return how many bytes the tiles of a block take together, about (see `tiling.shared_bytes_at_most`).
+class _AboutBytes:
+    """How many bytes the tiles of a block take together, about, under any counts (see `tiling.shared_bytes_at_most`)."""
 
-    held: what the block holds; splits: the most blocks that share a reduced axis.
-    """
-    graph = sketch.hypergraph
-    loop = graph.plan.loops[kernel]
-    cuts = dict(counts.grid)
-    shares: list[tuple[int, int]] = []
-    for name in graph.expressions.problem.extents:
-        axis = graph.expressions.mask(name)
-        share = ceil(extents[name] / cuts.get(name, 1))
-        if name == loop:
-            shares.append((axis & ~graph.loops[kernel] & ~graph.grid, ceil(share / counts.loop)))
-        elif name == graph.plan.split and kernel == 1:
-            blocks = _splits(extents[name], splits)
-            shares.append((graph.grid, blocks))
-            shares.append((axis & ~graph.grid, ceil(extents[name] / blocks)))
-        else:
-            shares.append((axis & ~graph.grid if kernel == 0 else axis, share))
-    about = 0
-    for own, count, wide, loaded in held:
-        elements = prod([extent for axis, extent in shares if axis and own & axis == axis])
-        about += elements * 2 * (count + wide + (loaded if counts.loop > 1 else 0))
-    return about
+    def __init__(self, sketch: Sketch, kernel: int) -> None:
+        graph = sketch.hypergraph
+        self.extents, self.kernel = graph.expressions.problem.extents, kernel
+        self.loop, self.split = graph.plan.loops[kernel], graph.plan.split if kernel == 1 else None
+        shares: list[int] = []  # the parts of axes that a tile may have, in the order of `_shares`
+        for name in self.extents:
+            axis = graph.expressions.mask(name)
+            if name == self.loop:
+                shares.append(axis & ~graph.loops[kernel] & ~graph.grid)
+            elif name == self.split:
+                shares += [graph.grid, axis & ~graph.grid]
+            else:
+                shares.append(axis & ~graph.grid if kernel == 0 else axis)
+        # Per kind of tile: its shares, bytes an element while nothing is looped, and how many more in a loop.
+        self.tiles = [
+            (
+                [number for number, axis in enumerate(shares) if axis and own & axis == axis],
+                2 * (tiles + wide),
+                2 * loaded,
+            )
+            for own, tiles, wide, loaded in _held(sketch, kernel)
+        ]
+
+    def __call__(self, counts: Counts, splits: int) -> int:
+        """Return the bytes. splits: the most blocks that share a reduced axis."""
+        shares, is_looped = self._shares(counts, splits), counts.loop > 1
+        about = 0
+        for own, nbytes, looped in self.tiles:
+            elements = nbytes + looped if is_looped else nbytes
+            for number in own:
+                elements *= shares[number]
+            about += elements
+        return about
+
+    def _shares(self, counts: Counts, splits: int) -> list[int]:
+        cuts = dict(counts.grid)
+        shares = []
+        for name, extent in self.extents.items():
+            share = -(-extent // cuts.get(name, 1))
+            if name == self.loop:
+                shares.append(-(-share // counts.loop))
+            elif name == self.split:
+                blocks = _splits(extent, splits)
+                shares += [blocks, -(-extent // blocks)]
+            else:
+                shares.append(share)
+        return shares
 
 
-_Held = tuple[int, int, int, int]
-
-
-def _held(sketch: Sketch, kernel: int) -> list[_Held]:
+def _held(sketch: Sketch, kernel: int) -> list[tuple[int, int, int, int]]:
     """Return what a block holds, by axes: tiles, those of four bytes an element, those that are loaded in the loop."""
     graph, mask = sketch.hypergraph, sketch.hypergraph.algebra.mask
     counts: dict[int, list[int]] = {}

@@ -188,8 +188,8 @@ class _Accumulators(_Pass):
             return self.plain_accumulator(block, node, operands, path)
         stem = node.result.name
 
-        def put(op: str, *read: Value, **attributes: AttributeValue) -> Value:
-            return self.put(block, stem, op, *read, **attributes)
+        def put(name: str, *read: Value, **attributes: AttributeValue) -> Value:
+            return self.put(block, stem, name, *read, **attributes)
 
         def accumulate(kind: AccumulatorKind, value: Value, rescale: Value | None = None) -> Value:
             if kind is AccumulatorKind.MEAN:
