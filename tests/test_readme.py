@@ -26,6 +26,12 @@ def test_places_exist(readme: str, repository: Path) -> None:
     assert not missing, f"README.md names {missing}"
 
 
+def test_every_page_of_the_documentation_is_named(readme: str, repository: Path) -> None:
+    pages = {path.relative_to(repository).as_posix() for path in (repository / "docs").glob("*.md")}
+    assert pages
+    assert not [page for page in sorted(pages) if f"`{page}`" not in readme]
+
+
 def test_table_names_every_folder_of_the_package(readme: str, repository: Path) -> None:
     table = readme[readme.index("## Where things are") : readme.index("## Glossary")]
     folders = [path.name for path in (repository / "workbench").iterdir() if (path / "__init__.py").is_file()]
