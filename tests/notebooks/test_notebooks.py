@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("nbclient")
 pytest.importorskip("matplotlib")
+pytest.importorskip("latex2mathml")
 
 from benchmarks.notebook_html import write_html, write_index
 from benchmarks.run_notebooks import execute, notebooks, titles
