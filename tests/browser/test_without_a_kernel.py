@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 CELLS = (
     "import workbench as wb\np = wb.programs.get('rms_norm_linear', batch=4, hidden=24, out=10)",
-    "s = wb.widgets.SearchStepper(p, space=wb.Space(max_block_ops=3))\ns.step(3)\ns",
+    "s = wb.widgets.SearchStepper(p, space=wb.Space(max_block_ops=3))\ns.step(30)\ns",
     "wb.widgets.GraphExplorer(wb.programs.known_good('rms_norm_linear')[0])",
     "v = wb.widgets.VerifierView(p, p)\nv.wait()\nv",
     "e = wb.widgets.ScheduleExplorer(wb.programs.known_good('rms_norm_linear')[0])\ne.wait()\ne",
@@ -58,4 +58,7 @@ def test_an_executed_notebook_shows_every_twin(
     for number, words in enumerate(SHOWN):
         assert twins.nth(number).is_visible()
         assert words.lower() in twins.nth(number).inner_text().lower()
+    assert "the tree knows" not in twins.nth(0).inner_text()  # it waited until the tree had read all events
+    cell = twins.nth(1).locator('[data-pane="levels"] td').first
+    assert cell.evaluate("(cell) => getComputedStyle(cell).textAlign") in ("left", "start")  # not as nbconvert's own tables
     page.close()
