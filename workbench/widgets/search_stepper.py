@@ -173,7 +173,7 @@ class SearchStepper(Panel):
             program=settings.program, space=space, pruners=None if chosen is None else tuple(chosen), **values
         )
         tape = Tape.live(made)
-        self._worker.stop(0.4, grace_s=0.15)
+        self._halt()
         self.tape.read()
         self.tapes = [*self.tapes[-1:], tape]
         names = DEFAULT if made.pruners is None else [getattr(p, "name", p) for p in made.pruners]
@@ -287,9 +287,7 @@ class SearchStepper(Panel):
         searched, was = self.running, self.running or self.playing
         with self._guard:
             self.playing = self.running = False
-        if not self._worker.stop(0.4, grace_s=0.15):  # inside a long call
-            self._worker.leave()
-            self.tape.leave()
+        self._halt()
         self.length, self.finished = len(self.tape.events), self.tape.is_finished
         if searched and self.length:
             self.position = self.length - 1
@@ -331,6 +329,12 @@ class SearchStepper(Panel):
     def _played(self, change: object) -> None:
         if self.playing or self.running:
             self._start()
+
+    def _halt(self) -> None:
+        """Stop the thread; one that is inside a long call is left behind, with the search that it is in."""
+        if not self._worker.stop(0.4, grace_s=0.15):
+            self._worker.leave()
+            self.tape.leave()
 
     def _start(self) -> None:
         if not self._worker.is_running:
