@@ -60,7 +60,7 @@ def mathml_of_output(text: str) -> str:
     return mathml(stripped.strip("$"), display=stripped.startswith("$$"))
 
 
-class _Renderer(IPythonRenderer):
+class _Renderer(IPythonRenderer):  # type: ignore[misc]  # nbconvert is half typed
     """Markdown with MathML instead of formulas that a script sets later, and links between pages."""
 
     def block_math(self, body: str) -> str:
@@ -73,7 +73,7 @@ class _Renderer(IPythonRenderer):
         return str(super().link(text, re.sub(r"^(\d\d_\w+)\.ipynb$", r"\1.html", url), title))
 
 
-class PageExporter(HTMLExporter):
+class PageExporter(HTMLExporter):  # type: ignore[misc]
     """nbconvert's exporter of HTML for pages that are complete in themselves."""
 
     def __init__(self) -> None:
