@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -70,9 +70,13 @@ class Decomposition:
         return tuple(dict.fromkeys(found))
 
     # ------------------------------------------------------------------------------------------------------ products
-    def products(self, value: Value) -> list[tuple[Value, Value]]:
-        """Return the pairs whose product is the value, neither of them 1."""
-        return [(Value(p), Value(q)) for p, q in self._products(value)]
+    def products(self, value: Value, is_factor: Callable[[int], bool] | None = None) -> list[tuple[Value, Value]]:
+        """Return the pairs whose product is the value, neither of them 1.
+
+        is_factor: asked about every monomial of a factor; pairs with one that it denies are left out.
+        """
+        pairs = self._products(value) if is_factor is None else self._sorted(self._find_products(value, is_factor))
+        return [(Value(p), Value(q)) for p, q in pairs]
 
     def square_root(self, value: Value) -> Value | None:
         """Return the value whose product with itself is the value, None if there is none."""
@@ -129,11 +133,14 @@ class Decomposition:
         found = self._factors.get(p)
         if found is None:
             self._factors[p] = ()  # while it is being computed: a polynomial does not occur in its own denominator
-            pairs = {tuple(sorted(pair)) for pair in self._find_products(p)}
-            found = self._factors[p] = tuple(sorted((a, b) for a, b in pairs if UNIT not in (a, b)))
+            found = self._factors[p] = self._sorted(self._find_products(p))
         return found
 
-    def _find_products(self, p: int) -> Iterator[tuple[int, int]]:
+    def _sorted(self, pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        ordered = {(min(pair), max(pair)) for pair in pairs}
+        return tuple(sorted(pair for pair in ordered if UNIT not in pair))
+
+    def _find_products(self, p: int, is_factor: Callable[[int], bool] | None = None) -> Iterator[tuple[int, int]]:
         """Return pairs of factors, found from the greatest monomial downwards.
 
         The greatest monomial of a product is the product of the greatest ones; the greatest that the factors found so
@@ -141,14 +148,24 @@ class Decomposition:
         """
         algebra = self.algebra
         ordered = algebra.descending(p)
+        rest = Counter(ordered)
+        rest[ordered[0]] -= 1
+        seen: set[int] = set()  # the factors may be exchanged
         for first in self.divisors(ordered[0]):
             second = algebra.divide_monomials(ordered[0], first)
-            rest = Counter(ordered)
-            rest[ordered[0]] -= 1
-            yield from self._grow(ordered, [first], [second], rest, 0)
+            if second in seen or (is_factor is not None and not (is_factor(first) and is_factor(second))):
+                continue
+            seen.add(first)
+            yield from self._grow(ordered, [first], [second], rest, 0, is_factor)
 
     def _grow(
-        self, ordered: list[int], left: list[int], right: list[int], rest: Counter[int], start: int
+        self,
+        ordered: list[int],
+        left: list[int],
+        right: list[int],
+        rest: Counter[int],
+        start: int,
+        is_factor: Callable[[int], bool] | None,
     ) -> Iterator[tuple[int, int]]:
         algebra = self.algebra
         while start < len(ordered) and not rest[ordered[start]]:
@@ -158,7 +175,7 @@ class Decomposition:
             return
         for grown, other in ((left, right), (right, left)):
             new = algebra.divide_monomials(ordered[start], other[0])
-            if new < 0:
+            if new < 0 or (is_factor is not None and not is_factor(new)):
                 continue
             taken = []
             for m in other:
@@ -169,7 +186,7 @@ class Decomposition:
                 taken.append(product)
             else:
                 grown.append(new)
-                yield from self._grow(ordered, left, right, rest, start)
+                yield from self._grow(ordered, left, right, rest, start, is_factor)
                 grown.pop()
             for product in taken:
                 rest[product] += 1

@@ -94,7 +94,11 @@ class Algebra(Polynomials):
 
     def max_over(self, axes: Iterable[Axis], value: Value) -> Value:
         """Return the maximum along axes."""
-        for bit in bits_of(self.axes_mask(axes)):
+        return self.max_mask(self.axes_mask(axes), value)
+
+    def max_mask(self, mask: int, value: Value) -> Value:
+        """Return the maximum along the axes of a mask (see `axes_mask`)."""
+        for bit in bits_of(mask):
             value = self._apply("max", value, parameter=bit)
         return value
 

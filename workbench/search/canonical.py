@@ -1,8 +1,9 @@
 """When two sketches are the same structure, told without building them.
 
 Composites are taken apart, so a norm offered whole and its parts are one; what an accumulator takes along is folded
-before it. Invariant: equal keys mean equal structures (`ugraph.structure`); the reverse need not hold, since constants
-that are carried outwards are compared only there.
+before it. A constant factor is left out wherever it stands: two graphs that make the same output, and differ only in
+where they multiply by constants, are one. Invariant: equal keys of graphs that make the same outputs mean equal structures
+(`ugraph.structure`, which carries constants outwards); the reverse need not hold.
 """
 
 from __future__ import annotations
@@ -68,8 +69,6 @@ class Canonical:
         if axis:
             value = self._intern((*where, kind, axis, value))
         value = self._intern((*where, "accumulate", kind, value))
-        if op.name in ("mean", "rms"):
-            value = self._intern((*where, "over n", axis, value))
         if op.name == "rms":
             eps = Fraction(str(dict(op.attributes).get("eps", 0)))
             value = self._intern((*where, "add", eps, value)) if eps else value
@@ -77,20 +76,20 @@ class Canonical:
         return value
 
     def _applied(self, where: tuple[Hashable, ...], op: Operator, axis: str, operands: list[Key]) -> Key:
-        if op.completes:
-            return self._intern((*where, "over n", op.completes, *operands))
+        if _scales(op):
+            return operands[0]
         if op.name == "mean":
-            return self._intern((*where, "over n", axis, self._intern((*where, "sum", axis, *operands))))
+            return self._intern((*where, "sum", axis, *operands))
         if op.effect in (Effect.FOLD, Effect.WHOLE) and op.spec.expand is not None:
             return op.spec.expand(
                 _Expanding(self, where, axis), tuple(operands), ((2,),), {"axis": -1, **dict(op.attributes)}
             )
         if op.constant is not None:
             return self._intern((*where, op.name, op.constant, *operands))
-        if op.spec.commutative:
+        name = "add" if op.name == "sub" else op.name  # a sum with a negative
+        if op.spec.commutative or name == "add":
             operands = sorted(operands)
         attributes = tuple(pair for pair in op.attributes)
-        name = op.name
         folded = (axis,) if op.effect in (Effect.FOLD, Effect.CONTRACT, Effect.WHOLE) else ()
         if name == "matmul":
             operands = sorted(operands)
@@ -98,6 +97,13 @@ class Canonical:
 
     def _intern(self, key: Hashable) -> Key:
         return self._keys.setdefault(key, len(self._keys))
+
+
+def _scales(op: Operator) -> bool:
+    """Return whether an operator multiplies its operand by a constant, and does nothing else."""
+    if op.constant is None:
+        return op.name in ("neg", "scale")
+    return op.name == "mul" or (op.name == "div" and op.position == 1)
 
 
 class _Expanding:
@@ -115,7 +121,7 @@ class _Expanding:
             self.constants[key] = value
             return key
         if name == "mean":
-            return intern((*self.where, "over n", self.axis, intern((*self.where, "sum", self.axis, *operands))))
+            return intern((*self.where, "sum", self.axis, *operands))
         if name == "rms":
             from workbench.ops.registry import operator
 
@@ -124,6 +130,9 @@ class _Expanding:
             return expand(self, operands, ((2,),), {"axis": -1, **attributes})
         numbers = [self.constants[key] for key in operands if key in self.constants]
         tensors = [key for key in operands if key not in self.constants]
+        if name == "neg" or (name in ("mul", "div", "scale") and len(tensors) == 1 and operands[0] == tensors[0]):
+            return tensors[0]
+        name = "add" if name == "sub" else name
         folded = (self.axis,) if name in ("sum", "max") else ()
         ordered = sorted(tensors) if name in ("add", "mul") else tensors
         return intern((*self.where, name, *folded, *numbers, *ordered))

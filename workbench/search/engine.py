@@ -36,7 +36,7 @@ from workbench.search.expressions import Expressions
 from workbench.search.hypergraph import NEVER, Hypergraph
 from workbench.search.nesting import Nesting, is_hopeless
 from workbench.search.outside import reasons
-from workbench.search.plans import Plan, axis_parts, folds_of
+from workbench.search.plans import Plan, axis_parts
 from workbench.search.schedules import first_instance
 from workbench.search.shared import Shared
 from workbench.search.space import Space
@@ -222,7 +222,8 @@ class _Group:
                 plans.append(plan)
         done = len(self.unit.plans) - len(plans)
         if plans:
-            expressions = self._expressions(plans)
+            expressions = self.unit.shared.expressions(axis_parts(plans[0]))
+            self.incomplete += expressions.incomplete
             texts = ValueTexts(expressions)
             if self.unit.number == 0:
                 nesting = Nesting(expressions)
@@ -266,31 +267,13 @@ class _Group:
                 yield judged(number, graph, verdict)
         return structures, verified
 
-    def _expressions(self, plans: list[Plan]) -> Expressions:
-        expressions = Expressions(
-            self.problem,
-            self.palette,
-            axis_parts(plans[0]),
-            folds_of(self.problem, plans),
-            limit=self.space.max_block_ops + self._kernels(plans),
-            outer_products=self.space.outer_products or self.problem.has_outer_products,
-        ).close()
-        self.incomplete += expressions.incomplete
-        return expressions
-
-    def _kernels(self, plans: list[Plan]) -> int:
-        """Return how many predefined kernels may stand beside the block graphs."""
-        if not self.space.kernel_palette or not self.unit.shared.has_products:
-            return 0
-        return max(0, self.space.max_kernel_ops - min(len(plan.loops) for plan in plans))
-
     def _plan(self, expressions: Expressions, texts: ValueTexts, plan: Plan) -> Iterator[Event]:
         name = plan.describe()
         graph = Hypergraph(
             expressions,
             plan,
             block_limit=self.space.max_block_ops,
-            kernel_limit=self._kernels([plan]),
+            kernel_limit=self.unit.shared.kernels_beside(len(plan.loops)),
             needed_only=self.space.chains == "needed",
         )
         for node in graph.kept:

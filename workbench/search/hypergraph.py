@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from workbench.domains.abstract_normal_form import Value
 from workbench.search.cuts import Cuts
-from workbench.search.expressions import Expressions, Fold, Making
+from workbench.search.expressions import Expressions
+from workbench.search.makings import Fold, Making
 from workbench.search.palette import Effect, Operator
 from workbench.search.places import AFTER, FIXED, LOOP, Place, inside, operand_places
 from workbench.search.plans import Plan

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from workbench.domains.abstract_normal_form import Value
-from workbench.search.expressions import Expressions, Making
+from workbench.search.expressions import Expressions
+from workbench.search.makings import Making
 from workbench.search.palette import Effect
 from workbench.search.plans import Plan
 from workbench.search.space import Space

@@ -5,8 +5,9 @@ Invariant: a structure belongs to one plan, so plans are searched one after the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 from workbench.domains.abstract_expr import Axis, Part
 from workbench.search.problem import Problem
@@ -101,3 +102,26 @@ def folds_of(problem: Problem, plans: list[Plan]) -> Iterator[tuple[str, tuple[A
                     yield "", (loop,)
             if part and part.grid:
                 yield name, (part.grid,)
+
+
+def folds_of_parts(problem: Problem, parts: Mapping[str, AxisParts]) -> Iterator[tuple[str, tuple[Axis, ...]]]:
+    """Yield what one operator may fold at once in any plan that cuts axes into these parts, as `folds_of`.
+
+    What a block holds of an axis, alone or together with the iterations of a loop over any axis.
+    """
+    loops = [part.loop for part in parts.values() if part.loop]
+    for name in problem.reduced:
+        part = parts.get(name)
+        every: list[tuple[Axis, ...]] = [(Axis(name),)]
+        if part is not None:
+            outer = [axis for axis in (part.grid, part.loop) if axis]
+            every = [(*chosen, part.tile) for n in range(len(outer) + 1) for chosen in combinations(outer, n)]
+            if part.grid:
+                yield name, (part.grid,)
+        for held in every:
+            yield name, held
+            for loop in loops:
+                if loop not in held:
+                    yield name, (*held, loop)
+    for loop in loops:
+        yield "", (loop,)

@@ -196,7 +196,7 @@ class Shallow:
         return self._sums[mask].get(value, [])
 
     def contractions(self, value: Value, mask: int) -> list[tuple[Value, Value]]:
-        """Return the known pairs with different axes whose product, summed over the axes of a mask, is the value.
+        """Return the known pairs whose product, summed over the axes of a mask, is the value.
 
         Products are made forwards, once for a mask: dividing every value by every known one takes a minute for nTrans.
         """
@@ -204,8 +204,8 @@ class Shallow:
             algebra = self.algebra
             made: dict[Value, list[tuple[Value, Value]]] = {}
             known = sorted(operand for operand in self.operators if not mask & ~algebra.mask[operand])
-            for left, right in itertools.combinations(known, 2):
-                if algebra.mask[left] != algebra.mask[right] and self.goals.admits("matmul", left, right):
+            for left, right in itertools.combinations_with_replacement(known, 2):
+                if self.goals.admits("matmul", left, right):
                     result = algebra.sum_mask(mask, algebra.mul(left, right))
                     made.setdefault(result, []).append((left, right))
             self._contractions[mask] = made

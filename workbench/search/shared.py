@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from workbench.search.expressions import Expressions
 from workbench.search.palette import Palette, palette_of
 from workbench.search.pieces import Pieces, taken_apart
-from workbench.search.plans import Plan, plans_of
+from workbench.search.plans import AxisParts, Plan, folds_of_parts, plans_of
 from workbench.search.problem import Problem, problem_of
 from workbench.search.screen import Screen
 from workbench.search.space import Space
+from workbench.search.uncut import fewer_parts
 from workbench.ugraph.kernel_graph import KernelGraph
 
 
@@ -21,6 +24,7 @@ class Shared:
     program: KernelGraph
     space: Space
     seed: int
+    _expressions: dict[str, Expressions] = field(default_factory=dict, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle what it is made of."""
@@ -53,6 +57,34 @@ class Shared:
         return any(
             one != two and name in one and name in two for one in axes for two in axes for name in self.problem.reduced
         )
+
+    def kernels_beside(self, block_graphs: int) -> int:
+        """Return how many predefined kernels may stand beside so many block graphs."""
+        if not self.space.kernel_palette or not self.has_products:
+            return 0
+        return max(0, self.space.max_kernel_ops - block_graphs)
+
+    def expressions(self, parts: Mapping[str, AxisParts]) -> Expressions:
+        """Return the expressions of all plans that cut the same axes into the same parts, closed and trimmed."""
+        key = str(parts)
+        if key not in self._expressions:
+            images = [(self.expressions(fewer), names) for fewer, names in fewer_parts(parts)]
+            images.sort(key=lambda image: len(image[0].makings))
+            block_graphs = 2 if len(parts) > 1 or any(part.grid for part in parts.values()) else 1
+            self._expressions[key] = (
+                Expressions(
+                    self.problem,
+                    self.palette,
+                    parts,
+                    folds_of_parts(self.problem, parts),
+                    limit=self.space.max_block_ops + self.kernels_beside(block_graphs),
+                    outer_products=self.space.outer_products or self.problem.has_outer_products,
+                    images=images,
+                )
+                .close()
+                .trim()
+            )
+        return self._expressions[key]
 
     @cached_property
     def screen(self) -> Screen:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.unit.search.searched import ADAPTER, ATTENTION, NORM, PRODUCT, PROGRAMS, expressions_of, graph_of
 from workbench.domains.abstract_normal_form import Value
-from workbench.search.expressions import Expressions, Making
+from workbench.search.expressions import Expressions
+from workbench.search.makings import Making
 from workbench.search.palette import Effect
 from workbench.search.plans import Plan, plans_of
 from workbench.search.problem import problem_of

@@ -20,7 +20,7 @@ def closed(expressions: Expressions, depth: int) -> Shallow:
         expressions.starts,
         depth=depth,
         outer_products=False,
-        may_be_made=expressions._may_be_made,
+        may_be_made=expressions.rules.may_be_made,
     )
 
 
