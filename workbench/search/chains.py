@@ -14,7 +14,7 @@ stored as late as possible: the second starts with an elementwise operator on on
 folded early: the second folds, of inputs alone, over an axis that the first loops over as well (kept by `hypergraph`).
 held whole: the first folds an axis that the second, without a loop, holds whole and folds too (kept by `hypergraph`).
 read from a library: a block graph reads a matrix product of inputs that a predefined kernel made; it can make the
-    product itself (kept by `hypergraph`).
+    product itself, within the limit of operators. (Of one block graph as well.)
 unlooped: a block graph without a loop folds an axis that it could loop over.
 """
 
@@ -67,8 +67,12 @@ class Reason:
         return written
 
 
-def why_not(sketch: Sketch) -> Reason | None:
-    """Return the rule by which a chain of two block graphs is left out, None if it counts."""
+def why_not(sketch: Sketch, limit: int) -> Reason | None:
+    """Return the rule by which a chain of kernels is left out, None if it counts. limit: of block operators."""
+    if sketch.block_operators < limit:
+        read = _read_from_a_library(sketch)
+        if read is not None:
+            return Reason("read from a library", read)
     if len(sketch.hypergraph.plan.loops) < 2:
         return None
     chain = _Chain(sketch)
@@ -114,6 +118,21 @@ def _splits(sketch: Sketch) -> bool:
     ]
     own = all(graph.algebra.mask[graph.values[node]] & graph.grid for node in stored)
     return own and any(edge.kind == "combine" for _, edge in sketch.chosen)
+
+
+def _read_from_a_library(sketch: Sketch) -> int | None:
+    """Return a product of a predefined kernel, made before every block graph, that a block graph reads and can make."""
+    graph = sketch.hypergraph
+    products = {
+        node: edge for node, edge in sketch.chosen if edge.kind == "kernel" and graph.places[node] is Place.BEFORE
+    }
+    for node, edge in sketch.chosen if products else ():
+        kernel = graph.places[node].kernel
+        if edge.kind == "load" and kernel is not None:
+            product = products.get(edge.operands[0])
+            if product is not None and product.mask == graph.tiles[kernel].get(product.axis):
+                return node
+    return None
 
 
 @dataclass

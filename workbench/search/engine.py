@@ -313,7 +313,7 @@ class _Group:
             if not is_proper(sketch):
                 improper += 1
                 continue
-            reason = why_not(sketch) if self.space.chains == "needed" else None
+            reason = why_not(sketch, self.space.max_block_ops) if self.space.chains == "needed" else None
             if reason is not None:
                 yield self._left_out(name, CHAIN + reason.rule, sketch, reason.text(sketch))
                 continue

@@ -207,19 +207,10 @@ class Hypergraph(Cuts):
         if place.stage == AFTER:
             return
         if not place.is_dependent:
-            if value not in self._starts and self.kernel_limit and self._contracts(value, kernel):
-                self.left_out["read from a library"] += 1
-            elif value in self._starts or self.kernel_limit:
+            if value in self._starts or self.kernel_limit:
                 yield Edge("load", None, (self.node(value, Place.BEFORE),))
         elif value not in self._starts:
             yield Edge("load", None, (self.node(value, Place.BETWEEN),))
-
-    def _contracts(self, value: Value, kernel: int) -> bool:
-        """Return whether a block graph can make a matrix product itself rather than read it ("read from a library")."""
-        return self.needed_only and any(
-            making.operator.effect is Effect.CONTRACT and making.mask == self.tiles[kernel].get(making.axis)
-            for making in self.expressions.makings.get(value, ())
-        )
 
     def _kind(self, making: Making, kernel: int) -> str | None:
         """Return how a block of a kernel carries an operator out, None if it cannot."""

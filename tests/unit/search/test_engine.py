@@ -95,13 +95,19 @@ def test_limits_hold() -> None:
 
 
 def test_a_larger_limit_finds_what_a_smaller_one_finds() -> None:
-    structures: set[str] = set()
-    for limit in (4, 5, 6, 8):
-        found = {
-            one.structure_hash for one in collect(search(NORM, space=Space(max_block_ops=limit)), Space()).structures
-        }
-        assert structures <= found
-        structures = found
+    """Save for products that a block graph reads from a library because within the smaller limit it cannot make them."""
+    for chains in ("needed", "all"):
+        smaller: dict[str, KernelGraph] = {}
+        for limit in (4, 5, 6, 8):
+            space = Space(max_block_ops=limit, chains=chains)
+            found = {one.structure_hash: one.graph for one in collect(search(NORM, space=space), space).structures}
+            lost = [smaller[hash_] for hash_ in smaller.keys() - found.keys()]
+            assert all(chains == "needed" and "matmul" in map(_operator, graph.nodes) for graph in lost)
+            smaller = found
+
+
+def _operator(node: object) -> str:
+    return node.op if isinstance(node, OpNode) else ""
 
 
 def test_predefined_kernels_stand_beside_block_graphs() -> None:

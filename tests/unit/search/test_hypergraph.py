@@ -67,10 +67,9 @@ def test_a_softmax_holds_its_axis_whole() -> None:
 
 
 def test_predefined_kernels_stand_before_and_after() -> None:
-    for needed_only, expected in ((True, {Place.BETWEEN}), (False, {Place.BEFORE, Place.BETWEEN})):
-        graph = hypergraph_of(ATTENTION, Plan((None,)), kernels=2, needed_only=needed_only)
-        places = {graph.places[node] for node, edges in enumerate(graph.edges) for e in edges if e.kind == "kernel"}
-        assert places == expected  # a block graph makes the product of inputs itself: "read from a library"
+    graph = hypergraph_of(ATTENTION, Plan((None,)), kernels=2)
+    places = {graph.places[node] for node, edges in enumerate(graph.edges) for e in edges if e.kind == "kernel"}
+    assert places == {Place.BEFORE, Place.BETWEEN}
     without = hypergraph_of(ATTENTION, Plan((None,)))
     assert not any(edge.kind == "kernel" for edges in without.edges for edge in edges)
 

@@ -320,7 +320,7 @@ class PrefixSearch:
             if not is_proper(sketch) and self.options.unique:
                 yield from self._not_counted(ANOTHER, sketch, Said(IMPROPER))
                 continue
-            reason = why_not(sketch) if self.shared.space.chains == "needed" else None
+            reason = why_not(sketch, self.growth.limits.block) if self.shared.space.chains == "needed" else None
             if reason is not None:
                 yield from self._not_counted(CHAIN + reason.rule, sketch, reason.text(sketch))
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,28 @@ def test_both_engines_find_the_same_chains_with_predefined_kernels(name: str, op
     by_values = hashes(wb.search(program, space=space, engine="values"), space)
     assert by_values
     assert hashes(search(program, space=space, quiet=True), space) == by_values
+
+
+@pytest.mark.parametrize("operators", [1, 2, 3, 4])
+def test_both_engines_leave_out_the_same_products_of_a_library(operators: int) -> None:
+    """A block graph that reads a product counts where it cannot make it within the limit, in either engine."""
+    space = Space(max_block_ops=operators, max_block_graphs=1, max_kernel_ops=2, concatenation=False)
+    left_out = 0
+    for program in (
+        wb.trace(lambda X, W: wb.exp(X @ W), X=(3, 8), W=(8, 7)),
+        wb.trace(lambda X, W: (X @ W) / wb.sum(X), X=(3, 8), W=(8, 7)),
+        wb.trace(lambda X, Y, W: (wb.square(X) + Y) @ W, X=(3, 8), Y=(3, 8), W=(8, 7)),
+    ):
+        found = collect(wb.search(program, space=space, engine="values"), space)
+        by_values = {one.structure_hash for one in found.structures}
+        assert hashes(search(program, space=space, quiet=True), space) == by_values
+        every = hashes(wb.search(program, space=replace(space, chains="all")), space)
+        assert by_values <= every
+        assert len(every - by_values) <= found.pruned["chain: read from a library"]
+        left_out += len(every - by_values)
+        if operators == 1 and len(program.inputs) == 2 and "exp" in program.describe():
+            assert len(by_values) == 1  # the library's product, then a block graph with the exponential
+    assert bool(left_out) == (operators > 1)
 
 
 def test_both_engines_agree_on_an_axis_that_a_second_kernel_holds_whole() -> None:
