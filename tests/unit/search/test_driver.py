@@ -169,7 +169,7 @@ def _asked(path: Path, stop_after: int = 0, how: signal.Signals = signal.SIGKILL
     The question at which it is stopped has no answer, however fast the machine is.
     """
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + SLOW
-    command = [sys.executable, "-c", script, path, str(stop_after)]
+    command = [sys.executable, "-c", script, str(path), str(stop_after)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         asked, finished = 0, False
