@@ -297,7 +297,9 @@ def test_records_replay_without_a_gpu(capsys: pytest.CaptureFixture[str], no_gpu
     assert len(drawn) == 6
     assert all(Path(name).is_file() for name in drawn)
     assert "has no record" in complaint(capsys, "measure", "softmax", "--replay", "--out", path)
-    assert "there are no records here" in complaint(capsys, "measure", "gqa", "--replay", "--out", tmp_path / "missing.jsonl")
+    assert "there are no records here" in complaint(
+        capsys, "measure", "gqa", "--replay", "--out", tmp_path / "missing.jsonl"
+    )
     for other in (["--style", "mirage"], ["--dtype", "bfloat16"]):  # another program at the same sizes
         assert "has no record" in complaint(capsys, "measure", "ntrans", "--replay", "--out", path, *other)
 
