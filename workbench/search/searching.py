@@ -48,17 +48,21 @@ def search(
     abstract_expression, axes, reducibility and demand, which the values engine cannot be without. options: of the prefix
     engine, by name (see `prefix.options.Options`): `start` (a prefix to begin with), `keep` (asked about a prefix that a
     rule drops, True to go on with it), `quiet` (say only what is complete), `unique`, `limits`, `tests`, `seconds`.
-    verifier: asked about every structure; by
-    default each is screened by a random test in a pair of finite fields. seed: of the screening. executor: anything with
-    the interface of `concurrent.futures.Executor`, a number of processes, or a client of a cluster (Dask); by default
-    the work is done here. The events do not depend on it. record: a file of the events, which `replay` reads; when it
-    holds an interrupted search for the same, that one's events come first and it is continued (resume=False: started
-    anew). Closing the generator, Ctrl-C and a killed process all leave such a file.
+    verifier: asked about every structure; by default each is screened by a random test in a pair of finite fields.
+    seed: of the screening. executor: anything with the interface of `concurrent.futures.Executor`, a number of
+    processes, or a client of a cluster (Dask); by default the work is done here. The events do not depend on it.
+    record: a file of the events, which `replay` reads; when it holds an interrupted search for the same, that one's
+    events come first and it is continued (resume=False: started anew). Closing the generator, Ctrl-C and a killed
+    process all leave such a file.
 
     Raises: UsageError for a program with block graphs, choices that do not fit together, or a record of another search.
     """
     expect_kernel_graph(program, "searched for")
-    space = space or Space()
+    space = Space() if space is None else space
+    if not isinstance(space, Space):
+        raise UsageError(f"space {space!r}: expected a Space")
+    if type(seed) is not int or seed < 0:
+        raise UsageError(f"seed {seed!r}: expected a whole number from 0")
     engine = engine or ("prefix" if options is not None else default_engine(space, pruners))
     work = _work(engine, program, space, pruners, options or {}, verifier, seed)
     if record is None:

@@ -59,7 +59,16 @@ class Space(Displayed):
     chains: Chains = "needed"
 
     def __post_init__(self) -> None:
-        """Raises: UsageError for an unknown operator or a limit that makes no sense."""
+        """Raises: UnknownNameError for an operator that there is not, UsageError for any other choice that makes no sense."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(field.default, tuple):
+                if not isinstance(value, tuple | list):
+                    raise UsageError(f"{field.name} {value!r}: give a tuple, for example {field.default!r}")
+                object.__setattr__(self, field.name, _tupled(list(value)))
+        for limit in ("max_kernel_ops", "max_block_ops", "max_block_graphs"):
+            if type(getattr(self, limit)) is not int:
+                raise UsageError(f"{limit} {getattr(self, limit)!r}: give a whole number")
         for name in (*self.palette, *self.kernel_palette):
             operator(name)
         if any(name != "matmul" for name in self.kernel_palette):
@@ -72,7 +81,10 @@ class Space(Displayed):
             )
         if self.mapping not in ("axes", "enumerate"):
             raise UsageError(f"mapping {self.mapping!r}: use 'axes' or 'enumerate'")
-        if not all(1 <= len(grid) <= 3 and min(grid) >= 1 for grid in self.grids) or min(self.loops, default=0) < 1:
+        if self.chains not in ("needed", "all"):
+            raise UsageError(f"chains {self.chains!r}: use 'needed' or 'all'")
+        grids = [grid if isinstance(grid, tuple) else () for grid in self.grids]
+        if not all(1 <= len(grid) <= 3 and min(grid) >= 1 for grid in grids) or min(self.loops, default=0) < 1:
             raise UsageError(f"grids {self.grids} and loops {self.loops}: give up to 3 counts a grid, all at least 1")
 
     def describe(self) -> str:

@@ -45,11 +45,13 @@ def test_a_search_begins_with_a_prefix_and_keeps_what_is_asked_for() -> None:
     [
         ({"engine": "values", "options": {"quiet": True}}, "belongs to the prefix engine"),
         ({"options": {"loud": True}}, "option 'loud'"),
+        ({"space": 11}, "space 11: expected a Space"),
+        ({"seed": "one"}, "seed 'one': expected a whole number"),
     ],
 )
 def test_options_that_no_engine_has_are_refused(given: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        search(PROGRAM, space=SPACE, **given)  # type: ignore[arg-type]
+        search(PROGRAM, **{"space": SPACE, **given})  # type: ignore[arg-type]
 
 
 def test_a_record_names_the_options(tmp_path: Path) -> None:

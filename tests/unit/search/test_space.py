@@ -24,6 +24,12 @@ def test_the_default_is_the_design_s() -> None:
         ({"max_block_ops": 0}, "at least 1"),
         ({"max_kernel_ops": 0}, "at least 1"),
         ({"mapping": "all"}, "use 'axes' or 'enumerate'"),
+        ({"chains": "some"}, "use 'needed' or 'all'"),
+        ({"max_block_ops": 2.5}, "max_block_ops 2.5: give a whole number"),
+        ({"max_block_graphs": True}, "max_block_graphs True: give a whole number"),
+        ({"palette": "matmul"}, "palette 'matmul': give a tuple, for example"),
+        ({"loops": 4}, r"loops 4: give a tuple, for example \(1, 16\)"),
+        ({"grids": (16,)}, "up to 3 counts a grid"),
         ({"kernel_palette": ("exp",)}, "the search offers matmul at the kernel level"),
     ],
 )
@@ -35,6 +41,10 @@ def test_limits_that_make_no_sense_are_refused(given: dict[str, object], said: s
 def test_an_unknown_operator_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="convolve"):
         Space(palette=("convolve",))
+
+
+def test_lists_are_taken_as_tuples() -> None:
+    assert Space(palette=["exp"], grids=[[4, 2]]) == Space(palette=("exp",), grids=((4, 2),))  # type: ignore[arg-type]
 
 
 def test_it_says_what_it_is() -> None:
