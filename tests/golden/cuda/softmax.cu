@@ -49,6 +49,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
   // x_sub_exp_sum = sum of x_sub_exp along axis -1: [1, 1]
   {
     const float x_max = maximum(maximum(maximum(*x_max_tile.at(0, 0), *x_max_tile.at(1, 0)), *x_max_tile.at(2, 0)), *x_max_tile.at(3, 0));
+    const float x_max_scaled = maximum(x_max * 1.44269504f, -3.40282347e38f);
     float x_sub_exp_sum_part = 0.0f;
 #pragma unroll
     for (int cc = 0; cc < 2; cc++) {
@@ -57,8 +58,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           const float x = to_f32(x_held[0][cc].value[e]);
-          const float x_sub = (x - x_max);
-          const float x_sub_exp = fast_exp(x_sub);
+          const float x_sub_exp = fast_exp2(x * 1.44269504f - x_max_scaled);
           x_sub_exp_sum_part += x_sub_exp;
         }
       }
@@ -71,6 +71,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
   // t0 = div(x_sub_exp, x_sub_exp_sum): [1, 300] -> t0[8, 300]
   {
     const float x_max = maximum(maximum(maximum(*x_max_tile.at(0, 0), *x_max_tile.at(1, 0)), *x_max_tile.at(2, 0)), *x_max_tile.at(3, 0));
+    const float x_max_scaled = maximum(x_max * 1.44269504f, -3.40282347e38f);
     const float x_sub_exp_sum = *x_sub_exp_sum_tile.at(0, 0) + *x_sub_exp_sum_tile.at(1, 0) + *x_sub_exp_sum_tile.at(2, 0) + *x_sub_exp_sum_tile.at(3, 0);
 #pragma unroll
     for (int cc = 0; cc < 2; cc++) {
@@ -80,8 +81,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           const float x = to_f32(x_held[0][cc].value[e]);
-          const float x_sub = (x - x_max);
-          const float x_sub_exp = fast_exp(x_sub);
+          const float x_sub_exp = fast_exp2(x * 1.44269504f - x_max_scaled);
           const float t0_2 = (x_sub_exp * fast_reciprocal(x_sub_exp_sum));
           t0_2_out.value[e] = t0_2;
         }

@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from workbench.codegen.cuda.contraction import store_fragments
+from workbench.codegen.cuda.element import LOWEST
 from workbench.codegen.cuda.indices import Level
 from workbench.codegen.cuda.reduction import fold_lanes, store_row
 from workbench.codegen.cuda.steps import FoldSink, KeepSink, ProductStep, RescaleSink, RunningSink, Section
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 MOST_ASKED = 8
 """Rows of a thread up to which it asks whether any of their maxima grew."""
-
-LOWEST = "-3.40282347e38f"
-"""The running maximum of what has no element, or -inf alone: from it x - m is -inf for x = -inf, not undefined."""
 
 
 def neutral(kind: Keeping) -> str:

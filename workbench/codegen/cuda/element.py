@@ -17,6 +17,7 @@ from typing import Protocol
 from workbench.codegen.cuda.addressing import TileAddress
 from workbench.codegen.cuda.c_names import CNames, c_float
 from workbench.codegen.cuda.emitted import C_TYPES
+from workbench.codegen.cuda.exponentials import LOG2_E
 from workbench.codegen.cuda.held_inputs import Held
 from workbench.codegen.cuda.indices import ZERO, Index, Level, reshaped, shifted
 from workbench.codegen.cuda.steps import SaveSink
@@ -31,10 +32,14 @@ from workbench.codegen.cuda.tile_values import (
     View,
     Viewed,
 )
+from workbench.codegen.cuda.value_paths import is_below_maximum
 from workbench.codegen.cuda.walks import Nest, Walk, indented
 from workbench.core.shapes import Shape
 from workbench.core.tensors import RaggedSplit
 from workbench.ops.registry import operator
+
+LOWEST = "-3.40282347e38f"
+"""The running maximum of what has no element, or -inf alone: from it x - m is -inf for x = -inf, not undefined."""
 
 FAST = {
     "exp": "fast_exp({0})",
@@ -177,7 +182,32 @@ class Elements:
             case _:
                 raise AssertionError(f"{value.name} is read before it is placed")
 
+    def _below_maximum(self, value: Mapped, index: Sequence[Index]) -> Term | None:
+        """Return exp(x - m) as 2^(x log2 e - m log2 e), a multiply-add and an ex2 an element; None for anything else.
+
+        m is scaled once a row; that of a row without a number stays finite. What rounding it does to a row's exponentials
+        is one factor, which cancels where they are divided by their sum.
+        """
+        difference = value.operands[0]
+        if not self.places.fast_math or not is_below_maximum(value) or not isinstance(difference, Mapped):
+            return None
+        left, right = difference.operands
+        if right.shape[-1:] != (1,) or left.shape[-1:] == (1,):
+            return None
+        at = broadcast(index, right.shape)
+        key = ("scaled", right, *(part.text for part in at))
+        if key not in self.known:
+            largest = self.value(right, at)
+            text = f"maximum({largest.text} * {LOG2_E}, {LOWEST})"
+            self.known[key] = self.variable(f"{right.name}_scaled", text, largest.level)
+        subtracted, x = self.known[key], self.value(left, broadcast(index, left.shape))
+        text = f"fast_exp2({x.text} * {LOG2_E} - {subtracted.text})"
+        return self.variable(value.name, text, max(x.level, subtracted.level))
+
     def _mapped(self, value: Mapped, index: Sequence[Index]) -> Term:
+        below = self._below_maximum(value, index) if value.op == "exp" else None
+        if below is not None:
+            return below
         terms = [self.value(operand, broadcast(index, operand.shape)) for operand in value.operands]
         level = max((term.level for term in terms), default=Level.OUTSIDE)
         attributes = dict[str, object](value.attributes)
