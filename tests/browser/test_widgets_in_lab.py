@@ -69,6 +69,14 @@ def settle(page: LabPage, name: str, locator: Locator, expected: str | None = No
         page.page.wait_for_timeout(30)
 
 
+def until(page: LabPage, name: str, expected: object) -> None:
+    """Wait until a trait has a value: a page holds a change back while the one before is not answered."""
+    end = time.monotonic() + 15
+    while (said := page.ask(name)) != expected:
+        assert time.monotonic() < end, f"{name} is {said!r}, expected {expected!r}"
+        page.page.wait_for_timeout(30)
+
+
 def shots(page: LabPage, name: str) -> None:
     """Take pictures of the widget in both themes, where a folder for them is named."""
     for theme in ("dark", "light"):
@@ -116,10 +124,11 @@ def test_stepper(opened: Opener) -> None:
     expect(root.locator('[data-pane="runs"]')).to_contain_text("finished", timeout=30_000)
     # other pruners and another limit: a second run beside the first
     root.get_by_label("reducibility", exact=True).uncheck()
-    assert page.ask("w.pruners") == "abstract_expression, axes, demand"
+    until(page, "w.pruners", "abstract_expression, axes, demand")
     limit = root.locator('input[data-trait="max_block_ops"]')
     limit.fill("2")
     limit.press("Tab")
+    until(page, "w.max_block_ops", 2)
     root.get_by_role("button", name="search anew").click()
     expect(root.locator('[data-pane="runs"]')).to_contain_text(
         "up to 2 block operators; abstract_expression, axes, demand"
