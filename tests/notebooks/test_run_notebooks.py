@@ -13,7 +13,7 @@ pytest.importorskip("nbclient")
 pytest.importorskip("latex2mathml")
 
 from benchmarks.notebook_html import mathml, write_html, write_index  # noqa: E402
-from benchmarks.run_notebooks import execute  # noqa: E402
+from benchmarks.run_notebooks import Run, execute  # noqa: E402
 
 pytestmark = pytest.mark.notebook
 
@@ -115,3 +115,10 @@ def test_of_a_widget_its_twin_is_shown_once(tmp_path: Path) -> None:
 def test_the_list_of_pages_links_them(tmp_path: Path) -> None:
     text = write_index({"00_a.html": "00 · A & B"}, tmp_path).read_text(encoding="utf-8")
     assert '<a href="00_a.html">00 · A &amp; B</a>' in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cpu_seconds", "counted"), [(20.0, 19.0, 20.0), (80.0, 19.0, 48.0), (95.0, 90.0, 95.0)]
+)
+def test_a_busy_machine_is_not_held_against_a_notebook(seconds: float, cpu_seconds: float, counted: float) -> None:
+    assert Run(None, seconds, cpu_seconds, "").counted_seconds == counted
