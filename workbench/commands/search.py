@@ -105,8 +105,8 @@ def run(call: Call) -> Answer:
     )  # fmt: skip
     found = Found(space)
     interrupted = ""
-    if recorder.past is not None:
-        call.progress(f"continuing the search that {recorder.path} holds")
+    past = recorder.past
+    call.progress(f"continuing the search that {past.path} holds" if past is not None else "searching the first plans")
     try:
         with closing(events):
             gather(events, found, lambda event: _tell(event, call))
@@ -157,7 +157,7 @@ def _recorder(arguments: argparse.Namespace, subject: Subject) -> Recorder:
 
 def _how_to_continue(arguments: argparse.Namespace, recorder: Recorder) -> str:
     if not recorder.path.exists():
-        return "the search had just begun; call it again"
+        return "no plan had been searched; call it again"
     again = "the same command" if arguments.record is not None else "the same command with --resume"
     return f"what was found is in {recorder.path}, and {again} continues"
 
