@@ -154,14 +154,14 @@ class Makings:
             yield from (Making(palette.sum, (operand,), mask, axis) for operand in known.summands(value, mask))
             if contracts:
                 for pair in known.contractions(value, mask):
-                    yield Making(palette.matmul, pair, mask, axis, is_image=not self._contracts(pair))
+                    yield from self._contraction(pair, mask, axis)
         elif contracts or sums:
             is_factor = guide.is_factor_over(axis)
             for operand in self._summands(value, mask):
                 yield Making(palette.sum, (operand,), mask, axis)
                 for pair in apart.products(operand, is_factor) if contracts else ():
                     if not mask & ~(algebra.mask[pair[0]] & algebra.mask[pair[1]]):
-                        yield Making(palette.matmul, pair, mask, axis, is_image=not self._contracts(pair))
+                        yield from self._contraction(pair, mask, axis)
         if palette.max.is_offered:
             for operand in apart.maximised(value, axes):
                 if not mask & ~algebra.mask[operand]:
@@ -172,6 +172,22 @@ class Makings:
                 for operand in self._counted_operands(op, value, axes, number) if guide.allows(op, axis) else ():
                     if self._makes(op, (operand,), value, mask, number) and not mask & ~algebra.mask[operand]:
                         yield Making(op, (operand,), mask, axis)
+
+    def _contraction(self, pair: tuple[Value, Value], mask: int, axis: str) -> Iterator[Making]:
+        """Return the product of a pair summed over a mask, or what only stands for one.
+
+        Operands with the same axes may be images of operands with different ones: where another axis is cut, one of them
+        may be folded over its tile and still change from iteration to iteration.
+        """
+        if self._contracts(pair):
+            yield Making(self.palette.matmul, pair, mask, axis)
+        elif any(map(self._folds, pair)):
+            yield Making(self.palette.matmul, pair, mask, axis, is_image=True)
+
+    def _folds(self, value: Value) -> bool:
+        """Return whether something in a value is folded."""
+        counts = self.algebra.feature_counts(self.algebra.count[value])
+        return any(isinstance(key, tuple) and key[0] in ("sum", "max", "extent") for key in counts)
 
     def _tile(self, axis: str) -> int:
         """Return the part of an axis that a block always holds, 0 for no axis."""
