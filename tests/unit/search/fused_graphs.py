@@ -16,11 +16,13 @@ from workbench.ugraph.value import (
     gelu,
     layer_norm,
     maximum,
+    mean,
     relu,
     rms_norm,
     silu,
     softmax,
     split,
+    square,
     transpose,
 )
 from workbench.ugraph.value import (
@@ -46,7 +48,13 @@ class Fused:
     @property
     def is_wide(self) -> bool:
         """Whether the default space, with chains of two block graphs, takes many seconds."""
-        return self.name in ("two LoRA branches", "layer norm then linear", "three linears share a norm")
+        return self.name in (
+            "two LoRA branches",
+            "layer norm then linear",
+            "three linears share a norm",
+            "linear, residual, norm",
+            "variance",
+        )
 
     def program(self) -> KernelGraph:
         """Return the program."""
@@ -170,6 +178,27 @@ case(
         (((0,), None), ((None, 1), None)), lambda block, x, w: layer_norm(x) @ w, grid=(2, 2), loop=1, omaps=((0, 1),)
     ),
     X=(16, 64), W=(64, 32),
+)  # fmt: skip
+case(
+    "linear, residual, norm", lambda x, w, r, g: rms_norm(x @ w + r, gain=g),
+    one_block(
+        (((0,), 1), ((), 0), ((0,), None), ((), None)),
+        lambda block, x, w, r, g: rms_norm(block.accumulate(x @ w) + r, gain=g), grid=(2,), loop=4, omaps=((0,),),
+    ),
+    X=(16, 64), W=(64, 32), R=(16, 32), G=(32,),
+)  # fmt: skip
+case(
+    "variance", lambda x: mean(square(x - mean(x))),
+    one_block((((0,), None),), lambda block, x: mean(square(x - mean(x))), grid=(2,), loop=1, omaps=((0,),)),
+    X=(16, 64),
+)  # fmt: skip
+case(
+    "moving average", lambda x, y, a: a * x + (1 - a) * y,
+    one_block(
+        (((0,), None), ((0,), None), ((), None)), lambda block, x, y, a: a * x + (1 - a) * y,
+        grid=(2,), loop=1, omaps=((0,),),
+    ),
+    X=(16, 64), Y=(16, 64), a=(64,),
 )  # fmt: skip
 case(
     "gated MLP with biases", lambda x, a, b, c, d: silu(x @ a + c) * (x @ b + d),
