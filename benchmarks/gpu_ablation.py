@@ -123,15 +123,12 @@ class Gpu(Protocol):
 
     def outputs(self, variant: Variant, inputs: Sequence[Floats]) -> list[Floats]:
         """Return the outputs of a variant for inputs, both as numbers."""
-        ...
 
     def times_us(self, chosen: Sequence[Variant], rounds: int) -> dict[str, tuple[float, float]]:
         """Return (cold, warm) microseconds by name of the variants of one table, taken in turn on the same arrays."""
-        ...
 
     def provenance(self) -> dict[str, Any]:
         """Return what the row says of the machine."""
-        ...
 
 
 # --------------------------------------------------------------------------------------------------- without a GPU
@@ -199,8 +196,7 @@ def inputs_of(reference: KernelGraph, case: str) -> list[Floats]:
 
 def right_outputs(variant: Variant) -> dict[str, list[Floats]]:
     """Return what is right, in float64, by case; the same for all variants of a table."""
-    found = {case: evaluate(variant.reference, inputs_of(variant.reference, case)) for case in variant.cases}
-    return {case: [np.asarray(array) for array in arrays] for case, arrays in found.items()}
+    return {case: list(evaluate(variant.reference, inputs_of(variant.reference, case))) for case in variant.cases}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +241,7 @@ def build(prepared: Prepared, number: int) -> str:
 
 def save(prepared: Prepared, folder: Path) -> None:
     """Leave what was prepared in a folder; its cubins lie there already."""
-    content = pickle.dumps((prepared.variants, prepared.right))
-    (folder / "variants.pickle").write_bytes(content)
+    (folder / "variants.pickle").write_bytes(pickle.dumps((prepared.variants, prepared.right)))
 
 
 def load(folder: Path) -> Prepared:
