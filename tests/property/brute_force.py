@@ -110,8 +110,8 @@ def _random_node(rng: random.Random, shapes: dict[str, tuple[str, str]], has_exp
             left = ("", columns) if axis == rows else (rows, "")
             return (op, (one,), axis), left, one in has_exp
         case "matmul":
-            if not columns or shapes[two][0] != columns or not (rows or shapes[two][1]):
-                return None
+            if not columns or shapes[two][0] != columns or not (rows or shapes[two][1]) or one == "G":
+                return None  # G is a vector, and a matrix product takes none
             return (op, (one, two), columns), (rows, shapes[two][1]), exps
     first, second = {*shapes[one]} - {""}, {*shapes[two]} - {""}
     pairs = list(zip(shapes[one], shapes[two], strict=True))
