@@ -7,6 +7,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported; two threads are slower and far noisier
 
 import importlib.util
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -14,6 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+# bytecode is kept even where the environment says not to: tests start many processes, and each would compile all modules
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden"
