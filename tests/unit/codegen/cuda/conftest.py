@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from workbench.codegen.cuda import host_build
 from workbench.codegen.cuda.content_cache import user_cache_folder
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _quickly_built() -> Iterator[None]:
+    """Kernels of tests are small: building takes longer than running, and unoptimised they take a fifth less in all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host_build, "KERNEL_LEVEL", "-O0")
+        yield
 
 
 @pytest.fixture(scope="session")
