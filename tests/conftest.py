@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported; two threads are slower and far noisier
 
+import gc
 import importlib.util
 import sys
 import warnings
@@ -58,6 +59,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(limits[0]))
     places = {name: place for place, name in enumerate(LONGEST)} | {"test_no_orphans": len(LONGEST) + 1}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))  # stable: the others keep their order
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector from going over the thousands of tests and their modules again and again: an eighth of all time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
