@@ -52,7 +52,8 @@ def test_stable_forms_are_offered_when_asked_for(tmp_path: Path) -> None:
 
 def test_a_program_that_subtracts_its_maximum_gets_stable_forms_without_asking(tmp_path: Path) -> None:
     program = wb.programs.get("attention_safe", **SIZES)
-    result = superoptimize(program, measure=False, out=tmp_path, options=Options(space=SPACE, keep=6))
+    # rows this short fit a block whole, and six forms that hold them so are ahead by the model
+    result = superoptimize(program, measure=False, out=tmp_path, options=Options(space=SPACE, keep=12))
     forms = stable_forms(result)
     assert forms
     assert all("max" in graph.describe() for graph in forms)  # a maximum, or a running one
