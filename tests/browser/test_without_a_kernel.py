@@ -60,5 +60,8 @@ def test_an_executed_notebook_shows_every_twin(
         assert words.lower() in twins.nth(number).inner_text().lower()
     assert "the tree knows" not in twins.nth(0).inner_text()  # it waited until the tree had read all events
     cell = twins.nth(1).locator('[data-pane="levels"] td').first
-    assert cell.evaluate("(cell) => getComputedStyle(cell).textAlign") in ("left", "start")  # not as nbconvert's own tables
+    assert cell.evaluate("(cell) => getComputedStyle(cell).textAlign") in (
+        "left",
+        "start",
+    )  # not as nbconvert's own tables
     page.close()
