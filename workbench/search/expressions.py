@@ -66,7 +66,7 @@ class Expressions:
         self.problem, self.palette, self.parts, self.limit = problem, palette, parts, limit
         self.outer_products = outer_products
         self.algebra = Algebra()
-        cut = {name: part.all for name, part in parts.items()}
+        cut = {Axis(name): part.all for name, part in parts.items()}
         self.goals = tuple(self.algebra.normalize(split_axes(goal.term, cut)) for goal in problem.goals)
         self.starts = tuple(self.algebra.normalize(split_axes(start.term, cut)) for start in problem.starts)
         self.folds: list[Fold] = sorted({(name, self.algebra.axes_mask(axes)) for name, axes in folds})

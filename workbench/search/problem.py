@@ -317,14 +317,16 @@ class _Reader:
         return tuple(sorted(found))
 
 
-def split_axes(term: Term, parts: Mapping[str, Sequence[Axis]]) -> Term:
-    """Return a term with axes replaced by their parts: X[b, h] -> X[b, h.l, h.t], sum_h -> sum over both parts."""
-    names = {Axis(name): tuple(listed) for name, listed in parts.items()}
+def split_axes(term: Term, parts: Mapping[Axis, Sequence[Axis]]) -> Term:
+    """Return a term with axes replaced by their parts: X[b, h] -> X[b, h.l, h.t], sum_h -> sum over both parts.
+
+    An axis without parts is taken to have one element: symbols lose it, and sums over it are their operand.
+    """
 
     def change(sub: Term) -> Term:
-        if not any(axis in names for axis in sub.axes):
+        if not any(axis in parts for axis in sub.axes):
             return sub
-        axes = [part for axis in sub.axes for part in names.get(axis, (axis,))]
+        axes = [part for axis in sub.axes for part in parts.get(axis, (axis,))]
         match sub.kind:
             case Kind.SYMBOL:
                 return expr.symbol(sub.name, axes)

@@ -9,9 +9,10 @@ import pytest
 
 from tests.unit.domains.abstract_terms import OPERATORS, WITH_MAXIMA, Vocabulary, random_term
 from workbench.domains import abstract_expr as expr
-from workbench.domains.abstract_expr import Axis, Kind, Term
+from workbench.domains.abstract_expr import Axis, Term
 from workbench.domains.abstract_normal_form import Algebra
 from workbench.domains.abstract_projection import Projection
+from workbench.search.problem import split_axes
 
 A, B = Axis("a"), Axis("b")
 _, LOOP, TILE = A.split()
@@ -29,19 +30,7 @@ AXES: Mapping[Axis, Axis | None] = {LOOP: None, TILE: A}
 
 def without_loop(term: Term) -> Term:
     """Return a term with the loop's part of the axis taken to have one element."""
-
-    def change(sub: Term) -> Term:
-        axes = [new for axis in sub.axes if (new := AXES.get(axis, axis)) is not None]
-        match sub.kind:
-            case Kind.SYMBOL:
-                return expr.symbol(sub.name, axes)
-            case Kind.SUM:
-                return expr.sum_over(axes, sub.args[0])
-            case Kind.MAX:
-                return expr.max_over(axes, sub.args[0])
-        return sub
-
-    return expr.map_terms(term, change)
+    return split_axes(term, {LOOP: (), TILE: (A,)})
 
 
 @pytest.mark.parametrize("operators", [OPERATORS, WITH_MAXIMA], ids=["plain", "with maxima"])

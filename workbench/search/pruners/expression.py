@@ -141,7 +141,7 @@ class SizesRule(ExpressionRule):
         expressions = context.tensors.expressions
         self.algebra = Algebra()
         self.extents = context.extents
-        cut = {name: parts.all for name, parts in axis_parts(context.cuts.plan).items()}
+        cut = {Axis(name): parts.all for name, parts in axis_parts(context.cuts.plan).items()}
         bits = {axis: context.extents[expressions.axis_mask(axis)] for axis in _axes(context, cut)}
         goals = [to_sizes(split_axes(goal.term, cut), bits) for goal in context.problem.goals]
         self.goals = Goals(self.algebra, [self.algebra.normalize(term) for term in goals], expressions.costs)
@@ -187,5 +187,5 @@ class _SizesOfValues(ValueBuilder):
         return self.algebra.max_size(self.size, argument)
 
 
-def _axes(context: Context, cut: Mapping[str, tuple[Axis, ...]]) -> list[Axis]:
-    return [axis for name in context.problem.extents for axis in cut.get(name, (Axis(name),))]
+def _axes(context: Context, cut: Mapping[Axis, tuple[Axis, ...]]) -> list[Axis]:
+    return [part for axis in map(Axis, context.problem.extents) for part in cut.get(axis, (axis,))]
