@@ -24,6 +24,7 @@ from workbench.verify.points import NoMeaningError, Point
 
 MAX_TOGETHER = 10  # roots of one block of inputs; beyond, the factor 4 for each leaves nothing of the bound
 ATTEMPTS = 64  # random points tried until one shows what is to be shown
+SPARE_ROWS = 20  # vectors of characters beyond those needed: independent ones fail to show it once in a million times
 
 
 @dataclass(slots=True)
@@ -80,6 +81,7 @@ class Roots:
         self.forms, self.conditions, self.modulus, self.side, self.seed = forms, conditions, modulus, side, seed
         self.exponentials = exponentials
         self._shown: dict[tuple[object, int], int | None] = {}
+        self._points: list[Point] = []
         self._conditions: tuple[list[Family], RootCost] | None = None
 
     def cost(self, found: Sequence[Form]) -> RootCost:
@@ -304,9 +306,8 @@ class Roots:
         return None
 
     def _point(self, attempt: int) -> Point:
-        if self.exponentials is not None:
-            return self.exponentials.point(self.seed + attempt)
-        return Point(self.modulus, self.seed + attempt)
+        seed = self.seed + attempt
+        return Point(self.modulus, seed) if self.exponentials is None else self.exponentials.point(seed)
 
     # ---------------------------------------------------------------------------------------- independence, by characters
     def _independent_by_characters(self, component: list[Family]) -> bool:
@@ -318,8 +319,11 @@ class Roots:
         if any(family.count() > 1 for family in component):
             return False
         rows: list[int] = []
+        full = len(component) + 1
         for attempt in range(ATTEMPTS):
-            point = self._point(attempt)
+            if attempt == len(self._points):  # points remember the values that they have given
+                self._points.append(self._point(attempt))
+            point = self._points[attempt]
             try:
                 values = [point.value(family.form) for family in component]
             except NoMeaningError:
@@ -329,7 +333,11 @@ class Roots:
             if all(values):
                 bits = [1, *(0 if is_square(value, self.modulus.m) else 1 for value in values)]
                 rows.append(sum(bit << position for position, bit in enumerate(bits)))
-        return rank_over_two(rows) == len(component) + 1
+                if len(rows) >= full and rank_over_two(rows) == full:
+                    return True
+                if len(rows) == full + SPARE_ROWS:
+                    break
+        return False
 
 
 def _whole(forms: Forms, atom: AnyAtom) -> Form:
