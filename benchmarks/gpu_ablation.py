@@ -25,6 +25,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
@@ -167,7 +168,7 @@ def variants(asked: Asked = ASKED, only: str = "") -> Iterator[Variant]:
         table = f"grids of {label_of(name, sizes)}"
         if only in table:
             made = instance(name, STYLE, DTYPE, sizes)
-            fixed = attention_graphs._split_kernels(made, Tiles(64, 1, 64), SPLITS, lambda operands: operands)
+            fixed = attention_graphs.split_kernels(made, Tiles(64, 1, 64), SPLITS, lambda operands: operands)
             grid = fixed.graph_defined[0].block.grid_dims
             for form, graph in ((CHOSEN, programs.known_good(name, STYLE, DTYPE, **sizes)[0]), (f"grid {grid}", fixed)):
                 yield _variant(table, form, name, sizes, CHOSEN, optimize(graph, verifier=reduced))
@@ -199,6 +200,11 @@ def right_outputs(variant: Variant) -> dict[str, list[Floats]]:
     return {case: list(evaluate(variant.reference, inputs_of(variant.reference, case))) for case in variant.cases}
 
 
+def compiled(variant: Variant, cubins: Path | None) -> Executable:
+    """Return a variant's program, its cubins from or into a folder (None: the user's cache). Raises: KernelCompileError."""
+    return compile_program(variant.program, variant.graph, ARCH, CompileOptions(cache_folder=cubins))
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Everything that needs no GPU. Attributes: variants; right: by table and case; cubins: their folder."""
@@ -206,10 +212,6 @@ class Prepared:
     variants: tuple[Variant, ...]
     right: Mapping[str, Mapping[str, list[Floats]]]
     cubins: Path | None = None
-
-    def executable(self, variant: Variant) -> Executable:
-        """Return a variant's compiled program. Raises: KernelCompileError."""
-        return compile_program(variant.program, variant.graph, ARCH, CompileOptions(cache_folder=self.cubins))
 
     def tables(self) -> dict[str, list[Variant]]:
         """Return the variants by table."""
@@ -223,17 +225,17 @@ def prepare(asked: Asked = ASKED, only: str = "", cubins: Path | None = None) ->
     """Return all variants, what is right for them; their cubins are in the folder, or the user's cache."""
     found = tuple(variants(asked, only))
     first = {one.table: one for one in reversed(found)}
-    prepared = Prepared(found, {table: right_outputs(one) for table, one in first.items()}, cubins)
+    right = {table: right_outputs(one) for table, one in first.items()}
     with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("fork")) as pool:  # before the GPU is touched
-        for one, told in zip(found, pool.map(build, [prepared] * len(found), range(len(found))), strict=True):
+        for one, told in zip(found, pool.map(build, found, repeat(cubins)), strict=True):
             print(f"{one.table}, {one.name}: {told}", flush=True)
-    return prepared
+    return Prepared(found, right, cubins)
 
 
-def build(prepared: Prepared, number: int) -> str:
+def build(variant: Variant, cubins: Path | None) -> str:
     """Compile a variant; return what its kernels need, or why they do not compile."""
     try:
-        made = prepared.executable(prepared.variants[number])
+        made = compiled(variant, cubins)
     except WorkbenchError as error:
         return f"{type(error).__name__}: {error}"[:300]
     return ", ".join(f"{one.name}: {one.registers} registers, {one.spills} B spilled" for one in made.kernels)
@@ -244,10 +246,10 @@ def save(prepared: Prepared, folder: Path) -> None:
     (folder / "variants.pickle").write_bytes(pickle.dumps((prepared.variants, prepared.right)))
 
 
-def load(folder: Path) -> Prepared:
-    """Return what `save` left in a folder of one's own: it is unpickled."""
+def load(folder: Path, only: str = "") -> Prepared:
+    """Return, of what `save` left in a folder of one's own, the tables whose name holds `only`: it is unpickled."""
     chosen, right = pickle.loads((folder / "variants.pickle").read_bytes())
-    return Prepared(chosen, right, folder / "cubins")
+    return Prepared(tuple(one for one in chosen if only in one.table), right, folder / "cubins")
 
 
 # ------------------------------------------------------------------------------------------------------ with a GPU
@@ -263,7 +265,7 @@ class CupyGpu:
         arrays = [
             self.cupy.asarray(to_storage(a, t.dtype)) for a, t in zip(inputs, variant.reference.inputs, strict=True)
         ]
-        found = self.prepared.executable(variant)(*arrays)
+        found = compiled(variant, self.prepared.cubins)(*arrays)
         found = found if isinstance(found, (list, tuple)) else [found]
         return [
             from_storage(self.cupy.asnumpy(a), t.dtype) for a, t in zip(found, variant.reference.outputs, strict=True)
@@ -271,7 +273,7 @@ class CupyGpu:
 
     def times_us(self, chosen: Sequence[Variant], rounds: int) -> dict[str, tuple[float, float]]:
         """Return (cold, warm) microseconds by name."""
-        executables = {one.name: self.prepared.executable(one) for one in chosen}
+        executables = {one.name: compiled(one, self.prepared.cubins) for one in chosen}
         sets = input_sets(next(iter(executables.values())), self.cupy)
         makers = {name: maker_of(executable) for name, executable in executables.items()}
         found = time_makers(makers, sets, self.cupy, rounds=rounds)
@@ -350,8 +352,8 @@ def judged(rows: Sequence[Record]) -> list[str]:
     return lines
 
 
-def run(prepared: Prepared, gpu: Gpu, records: Path, *, rounds: int, budget_s: float) -> list[Record]:
-    """Check, time and record every table, until the time is over; print each. Return the rows."""
+def run(prepared: Prepared, gpu: Gpu, records: Path, *, rounds: int, budget_s: float) -> tuple[list[Record], list[str]]:
+    """Check, time, record and print every table until the time is over. Return the rows, and the tables without any."""
     store = RecordStore(records, SCHEMA, 1, REQUIRED)
     found: list[Record] = []
     started = time.monotonic()
@@ -367,7 +369,8 @@ def run(prepared: Prepared, gpu: Gpu, records: Path, *, rounds: int, budget_s: f
         found += [store.append(row) for row in rows]
         print(printed(rows), f"  ({time.monotonic() - started:.0f} s)", sep="\n", flush=True)
     print(*judged(found), sep="\n", flush=True)
-    return found
+    recorded = {row["table"] for row in found}
+    return found, [table for table in prepared.tables() if table not in recorded]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -384,14 +387,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.prepare.mkdir(parents=True, exist_ok=True)
         save(prepare(only=options.only, cubins=options.prepare / "cubins"), options.prepare)
         return 0
-    prepared = prepare(only=options.only) if options.prepared is None else load(options.prepared)
+    prepared = prepare(only=options.only) if options.prepared is None else load(options.prepared, options.only)
     try:
         gpu = CupyGpu(prepared)
     except WorkbenchError as error:
         print(f"gpu_ablation: {error}", file=sys.stderr)
         return 2
-    rows = run(prepared, gpu, options.records, rounds=options.rounds, budget_s=options.budget)
-    return 0 if rows and all(row["correct"] for row in rows) else 1
+    rows, unfinished = run(prepared, gpu, options.records, rounds=options.rounds, budget_s=options.budget)
+    return 0 if rows and not unfinished and all(row["correct"] for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Times of programs by CUDA-graph replay: cold L2 by turning over inputs of more than 200 MB, and warm on one set.
 
 For tuning: hundreds of variants that were checked one by one before, and peers that may lay their inputs out as they like.
-What is recorded is timed by `workbench.device.timing`, which checks each contender before and after and catches cheats.
+Rows of `data/records/ablation.jsonl` and the emitter's report are timed so as well, each program checked before it. The
+rows of `data/records/h200.jsonl`, where ours stands beside its peers, are timed by `workbench.device.timing`, which checks
+each contender before and after and catches cheats.
 """
 
 from __future__ import annotations

@@ -114,14 +114,14 @@ def attention_variants(row: str, made: Instance) -> Iterator[Variant]:
             if normed:
                 graphs["norms first"] = attention_graphs._norms_first(made, tiles, splits, attention.EPS)
                 weigh = attention_graphs.weigh_normalised(attention.EPS)
-                build = attention_graphs._split_kernels if splits > 1 else None
+                build = attention_graphs.split_kernels if splits > 1 else None
                 graphs["norms inside"] = (
                     build(made, tiles, splits, prepare, weigh)
                     if build is not None
                     else attention_graphs._one_kernel(made, tiles, prepare, weigh)
                 )
             elif splits > 1:
-                graphs["split"] = attention_graphs._split_kernels(made, tiles, splits, prepare)
+                graphs["split"] = attention_graphs.split_kernels(made, tiles, splits, prepare)
             else:
                 graphs["one"] = attention_graphs._one_kernel(made, tiles, prepare)
             for (name, graph), stages in itertools.product(graphs.items(), (3, 4) if rows <= 8 else (2, 3)):

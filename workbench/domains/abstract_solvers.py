@@ -237,7 +237,6 @@ class EGraph:
         self._failed: type[Exception] = bindings.EggSmolError
         self._graph: Any = bindings.EGraph()
         self._functions: set[str] = set()
-        self._rounds = rounds
         self._count = 0
         names = sorted({sub.name for sub in goal.subterms() if sub.kind is Kind.APPLY})
         divisors = sorted({n for sub in goal.subterms() if sub.size for n in _divisors(sub.size)})

@@ -62,7 +62,7 @@ def _factors(block: BlockGraph) -> Iterator[tuple[str, int]]:
 def _read_for(block: BlockGraph, name: str) -> tuple[str, ...]:
     """Return the tiles in shared memory that are read for a left factor: itself, or inputs it is worked out of in fragments.
 
-    None where it is worked out of a product, whose fragments it takes over.
+    Empty where it is worked out of a product, whose fragments it takes over.
     """
     shape = block.tiles[name].shape[-2:]
     sources, stack = list[str](), [name]

@@ -38,7 +38,7 @@ def known_good(instance: Instance, prepare: Prepare) -> list[KernelGraph]:
     one = fitted(lambda tiles: _one_kernel(instance, tiles, prepare, threads=threads), start)
     if instance["context"] == 1:
         return [one]
-    split = fitted(lambda tiles: _split_kernels(instance, tiles, max(splits, 2), prepare, threads=threads), start)
+    split = fitted(lambda tiles: split_kernels(instance, tiles, max(splits, 2), prepare, threads=threads), start)
     return [split, one] if splits > 1 else [one, split]
 
 
@@ -53,7 +53,7 @@ def known_good_normalised(instance: Instance, prepare: Prepare, eps: Fraction) -
     graphs = []
     if splits > 1:
         graphs.append(
-            fitted(lambda tiles: _split_kernels(instance, tiles, splits, lambda o: o, weigh, threads=threads), start)
+            fitted(lambda tiles: split_kernels(instance, tiles, splits, lambda o: o, weigh, threads=threads), start)
         )
     graphs += [
         fitted(lambda tiles: _norms_first(instance, tiles, splits, eps, threads=threads), start),
@@ -141,7 +141,7 @@ def _one_kernel(
     return instance.finish(kernel)
 
 
-def _split_kernels(
+def split_kernels(
     instance: Instance,
     tiles: Tiles,
     splits: int,

@@ -13,8 +13,6 @@ from workbench.pipeline.progress import Stage
 from workbench.pipeline.result import Result
 from workbench.views.markup import Cell, Row, doing, number, paragraph, showing, table, words
 
-STAGES = ("search", "schedule", "certify", "compile", "check", "measure")
-
 
 @dataclass(frozen=True, slots=True)
 class Timed:

@@ -13,7 +13,6 @@ Long because the parts of a kernel's text are written in the order in which they
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from math import prod
 
@@ -59,7 +58,7 @@ from workbench.codegen.cuda.stage_text import StageWriter, stage_lines
 from workbench.codegen.cuda.steps import ProductStep, SaveSink, Section, Step
 from workbench.codegen.cuda.tile_storage import Registers, SharedTile
 from workbench.codegen.cuda.tile_values import Loaded, TileValue
-from workbench.codegen.cuda.unused_names import code_of, without_unused
+from workbench.codegen.cuda.unused_names import without_unused
 from workbench.codegen.cuda.walks import Nest, indented, loop
 from workbench.codegen.cuda.warpgroups import choose_warpgroups, has_warpgroups
 from workbench.core.dtypes import DType
@@ -309,8 +308,8 @@ class KernelWriter:
         tiles = {tile: None for tile in (*self.plan.tiles, *self.plan.shared.values()) if tile not in staged}
         return [tile.declaration(self.place(tile)) for tile in tiles if tile.offset is not None]
 
-    def coordinates(self, body: str) -> list[str]:
-        """Return the definitions of those coordinates that the body uses."""
+    def coordinates(self) -> list[str]:
+        """Return the definitions of all coordinates, of which a body need not use any."""
         plan = self.plan
         cluster = plan.cluster
         last = str(plan.iterations)
@@ -329,13 +328,7 @@ class KernelWriter:
             ("first", f"rank * {plan.iterations_each}" if cluster > 1 else "0"),
             ("last", last),
         ]
-        used: list[str] = []
-        text = body
-        for name, value in reversed(defined):
-            if re.search(rf"\b{name}\b", text):
-                used.insert(0, f"const int {name} = {value};")
-                text += f" {value}"
-        return used
+        return [f"const int {name} = {value};" for name, value in defined]
 
     def body(self) -> str:
         """Return the kernel's text."""
@@ -361,8 +354,8 @@ class KernelWriter:
                 lines += [*([""] if lines else []), *part]
         if any(tile.cluster > 1 for tile in plan.shared.values()):
             lines += ["cluster_barrier();  // no block ends while others read its shared memory"]
-        lines = without_unused(lines)
-        head = self.coordinates("\n".join(map(code_of, lines)))
+        used = without_unused([*self.coordinates(), "", *lines])
+        head, lines = used[: used.index("")], used[used.index("") + 1 :]
         if plan.schedule.releases == "start":
             head.append("grid_dependency_launch();")
         elif plan.schedule.releases:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from workbench.codegen.cuda.unused_names import without_unused
 
 NESTED = """\
@@ -28,6 +30,20 @@ def test_what_is_read_by_what_goes_goes_too_and_a_name_declared_again_is_another
     assert gone == ["  const int row = warp * 16;", "  const int low = row + 1;"]
     assert len(kept) == len(NESTED.splitlines()) - 2
     assert without_unused(kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("value", "is_kept"),
+    [
+        ("(1), b = 2", True),
+        ("f(c, (d)), b = g[h(1, 2)]", True),
+        ("lesser(first + 2, c)", False),
+        ("g[h(1, 2)] + lesser((c), d[0, 1])", False),
+    ],
+)
+def test_a_declaration_of_several_names_stays(value: str, is_kept: bool) -> None:
+    lines = [f"const int a = {value};", "f(b);"]
+    assert without_unused(lines) == (lines if is_kept else lines[1:])
 
 
 def test_a_name_in_a_comment_is_not_read() -> None:
