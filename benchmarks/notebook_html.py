@@ -18,6 +18,7 @@ from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 WIDGET, TWIN = "application/vnd.jupyter.widget-view+json", 'class="wb-twin"'
 
 PAGE = """{%- extends 'lab/index.html.j2' -%}
@@ -70,7 +71,7 @@ class _Renderer(IPythonRenderer):  # type: ignore[misc]  # nbconvert is half typ
         return mathml(body.strip())
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        return str(super().link(text, re.sub(r"^(\d\d_\w+)\.ipynb$", r"\1.html", url), title))
+        return str(super().link(text, re.sub(r"^(\d\d_\w+)\.ipynb(#.*)?$", r"\1.html\2", url), title))
 
 
 class PageExporter(HTMLExporter):  # type: ignore[misc]
@@ -86,8 +87,16 @@ class PageExporter(HTMLExporter):  # type: ignore[misc]
     @pass_context
     def markdown2html(self, context: Any, source: str) -> str:
         """Return Markdown as HTML, formulas as MathML."""
-        attachments = context.get("cell", {}).get("attachments", {})
-        return str(MarkdownWithMath(renderer=_Renderer(escape=False, attachments=attachments)).render(source))
+        renderer = _Renderer(
+            escape=False,
+            attachments=context.get("cell", {}).get("attachments", {}),
+            embed_images=self.embed_images,
+            path=context.get("resources", {}).get("metadata", {}).get("path", ""),
+            anchor_link_text=self.anchor_link_text,
+            exclude_anchor_links=self.exclude_anchor_links,
+            **self.lexer_options,
+        )
+        return str(MarkdownWithMath(renderer=renderer).render(source))
 
 
 def without_widgets(notebook: NotebookNode) -> NotebookNode:
@@ -106,9 +115,13 @@ def without_widgets(notebook: NotebookNode) -> NotebookNode:
     return plain
 
 
-def write_html(notebook: NotebookNode, path: Path) -> None:
-    """Write an executed notebook as one HTML file that loads nothing, answers folded."""
-    text, _ = PageExporter().from_notebook_node(without_widgets(notebook), resources={"metadata": {"name": path.stem}})
+def write_html(notebook: NotebookNode, path: Path, *, folder: Path = NOTEBOOKS) -> None:
+    """Write an executed notebook as one HTML file that loads nothing, answers folded.
+
+    folder: where the notebook lies; pictures below it that its text shows are put into the page.
+    """
+    metadata = {"name": path.stem, "path": str(folder)}
+    text, _ = PageExporter().from_notebook_node(without_widgets(notebook), resources={"metadata": metadata})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 

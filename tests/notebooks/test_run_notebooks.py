@@ -60,11 +60,11 @@ FORMULAS = r"""Inline $X W \odot G$, and
 
 $$t \ge \max\left(\frac{\text{bytes}}{\text{rate}}, 1\right)$$
 
-Next: [two](02_two.ipynb), [elsewhere](https://example.org/a.ipynb)."""
+Next: [two](02_two.ipynb), [a part of three](03_three.ipynb#The-end), [elsewhere](https://example.org/a.ipynb)."""
 
 
 def page_of(made: Any, folder: Path) -> str:
-    write_html(made, folder / "x.html")
+    write_html(made, folder / "x.html", folder=folder)
     return (folder / "x.html").read_text(encoding="utf-8")
 
 
@@ -76,7 +76,25 @@ def test_formulas_are_mathml_and_links_lead_to_pages(tmp_path: Path) -> None:
     assert "<mfrac>" in text
     assert "$" not in text[text.index("Inline") : text.index("Next:")]
     assert 'href="02_two.html"' in text
+    assert 'href="03_three.html#The-end"' in text
     assert 'href="https://example.org/a.ipynb"' in text
+
+
+def test_pictures_beside_a_notebook_are_part_of_its_page(tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(b"picture")
+    made = notebook()
+    made.cells = [nbformat.v4.new_markdown_cell(text) for text in ("![a dot](dot.png)", '<img src="dot.png">')]
+    text = page_of(made, tmp_path)
+    assert text.count('src="data:image/png;base64,cGljdHVyZQ=="') == 2
+    assert "dot.png" not in text
+
+
+def test_headings_have_the_anchors_that_links_lead_to(tmp_path: Path) -> None:
+    made = notebook()
+    made.cells = [nbformat.v4.new_markdown_cell("## The end")]
+    text = page_of(made, tmp_path)
+    assert 'id="The-end"' in text
+    assert 'href="#The-end"' in text
 
 
 @pytest.mark.parametrize(
