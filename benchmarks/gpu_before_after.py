@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TREE = "GPU_BEFORE_AFTER_TREE"
@@ -88,7 +88,7 @@ def save(rows: Sequence[Row], file: Path) -> None:
 def bare(program: EmittedProgram) -> EmittedProgram:
     """Return the program without its kernels' schedules, whose fields change from commit to commit."""
     steps = tuple(
-        replace(step, kernel=replace(step.kernel, schedule=None)) if isinstance(step, KernelLaunch) else step
+        replace(step, kernel=replace(step.kernel, schedule=cast(Any, None))) if isinstance(step, KernelLaunch) else step
         for step in program.steps
     )
     return replace(program, steps=steps)
