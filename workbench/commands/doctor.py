@@ -14,12 +14,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from workbench import __version__
+import workbench
 from workbench.commands.answer import Answer, Call, Json
+from workbench.device.toolkit import tool_folders
 
 PROBE_TIMEOUT_S = 60.0
 """Seconds one probe may take; a first import of CuPy on a slow disk took 20."""
@@ -50,13 +52,18 @@ import json
 import cupy
 print(json.dumps(cupy.__version__))
 """
-_NVRTC_PROBE = """
-import warnings; warnings.simplefilter("ignore")
-import json
-from cupy.cuda import nvrtc
-program = nvrtc.createProgram('extern "C" __global__ void k(float *x) { x[threadIdx.x] = 1.0f; }', "k.cu", [], [])
-nvrtc.compileProgram(program, ["-arch=sm_90a"])
-print(json.dumps(".".join(map(str, nvrtc.getVersion()))))
+_NVRTC_PROBE = f"""
+import json, sys
+sys.path.append({str(Path(workbench.__file__).parent.parent)!r})
+from workbench.device.nvrtc import load_nvrtc
+from workbench.errors import KernelCompileError
+try:
+    nvrtc = load_nvrtc()
+except KernelCompileError as error:
+    sys.exit(str(error).partition(" (")[2].rstrip(")") or str(error))  # what was tried, and how it failed
+source = 'extern "C" __global__ void k(float *x) {{ x[threadIdx.x] = 1.0f; }}'
+_, log, is_good = nvrtc.compile(source, ["-arch=sm_90a"], "cubin")
+print(json.dumps(nvrtc.version)) if is_good else sys.exit(log or "it does not compile")
 """
 
 
@@ -81,16 +88,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(call: Call) -> Answer:
     """Return what this machine has. The answer is yes even when parts are missing: the main job needs none of them."""
     findings = {}
-    for name, look in _LOOKS.items():
+    lines = [
+        f"workbench {workbench.__version__}, Python {platform.python_version()} on {platform.platform(terse=True)}"
+    ]
+    for name, (use, look) in _LOOKS.items():
         call.progress(f"looking for {name}")
-        findings[name] = look()
-    lines = [f"workbench {__version__}, Python {platform.python_version()} on {platform.platform(terse=True)}"]
-    for name, finding in findings.items():
-        lines.append(f"{'ok' if finding.ok else '--':3} {name:10} {finding.version or 'not found'}")
+        findings[name] = finding = look()
+        lines.append(f"{'ok' if finding.ok else '--':3} {name:10} {use}: {finding.version or 'not found'}")
         if finding.cure:
             lines.append(f"    {'':10} {finding.cure}")
     values: dict[str, Json] = {name: finding.values for name, finding in findings.items()}
-    values |= {"workbench": __version__, "python": platform.python_version()}
+    values |= {"workbench": workbench.__version__, "python": platform.python_version()}
     return Answer("\n".join(lines), values)
 
 
@@ -113,24 +121,20 @@ def look_for_nvrtc() -> Finding:
 
 
 def look_for_nvcc() -> Finding:
-    """Return whether the CUDA compiler is on the PATH or among the installed packages."""
-    cure = "optional, for comparison only: pip install 'mugraph-workbench[nvcc]', or the CUDA toolkit"
-    packaged = Path(sysconfig.get_path("purelib"), "nvidia", "cu13", "bin", "nvcc")
-    return _tool(
-        "nvcc", [packaged, Path("/usr/local/cuda/bin/nvcc")], ["--version"], r"release [\d.]+, V([\d.]+)", cure
-    )
+    """Return whether the CUDA compiler is on the PATH, in its toolkit's folder or among the installed packages."""
+    cure = "optional: pip install 'mugraph-workbench[nvcc]', or the CUDA toolkit"
+    return _tool("nvcc", ["--version"], r"release [\d.]+, V([\d.]+)", cure)
 
 
 def look_for_ncu() -> Finding:
     """Return whether Nsight Compute is there."""
-    cure = "optional, for hardware counters: install Nsight Compute with the CUDA toolkit"
-    return _tool("ncu", [Path("/usr/local/cuda/bin/ncu")], ["--version"], r"Version ([\d.]+)", cure)
+    return _tool("ncu", ["--version"], r"Version ([\d.]+)", "optional: install Nsight Compute with the CUDA toolkit")
 
 
 def look_for_dot() -> Finding:
     """Return what draws graphs: Graphviz's `dot`, or the packaged graphviz-pure in its place."""
     if shutil.which("dot"):
-        return _tool("dot", [], ["-V"], r"version ([\d.]+)", "reinstall Graphviz")
+        return _tool("dot", ["-V"], r"version ([\d.]+)", "reinstall Graphviz")
     try:
         packaged = version("graphviz-pure")
     except PackageNotFoundError:
@@ -151,15 +155,16 @@ def look_for_jupyterlab() -> Finding:
         return Finding(False, None, "pip install 'mugraph-workbench[lab]'")
 
 
-_LOOKS = {
-    "gpu": look_for_gpu,
-    "cupy": look_for_cupy,
-    "nvrtc": look_for_nvrtc,
-    "nvcc": look_for_nvcc,
-    "ncu": look_for_ncu,
-    "dot": look_for_dot,
-    "jupyterlab": look_for_jupyterlab,
+_LOOKS: dict[str, tuple[str, Callable[[], Finding]]] = {
+    "gpu": ("runs and times kernels", look_for_gpu),
+    "cupy": ("launches kernels", look_for_cupy),
+    "nvrtc": ("compiles kernels, without a GPU too", look_for_nvrtc),
+    "nvcc": ("builds the launchers that `emit -o` writes", look_for_nvcc),
+    "ncu": ("reads hardware counters", look_for_ncu),
+    "dot": ("draws graphs", look_for_dot),
+    "jupyterlab": ("opens the notebooks", look_for_jupyterlab),
 }
+"""What each part is for, and how it is looked for."""
 
 
 def _probe(script: str, cure: str) -> Finding:
@@ -176,8 +181,9 @@ def _probe(script: str, cure: str) -> Finding:
     return Finding(False, complaint[-1][:200] if complaint else f"ended with {done.returncode}", cure)
 
 
-def _tool(name: str, elsewhere: list[Path], arguments: list[str], pattern: str, cure: str) -> Finding:
-    """Run a program that prints its version, from the PATH or from the first of other places."""
+def _tool(name: str, arguments: list[str], pattern: str, cure: str) -> Finding:
+    """Run a program that prints its version, from the PATH or from the first folder of CUDA's tools that has it."""
+    elsewhere = (folder / name for folder in tool_folders())
     found = shutil.which(name) or next((str(path) for path in elsewhere if path.exists()), None)
     if found is None:
         return Finding(False, None, cure)

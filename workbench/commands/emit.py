@@ -8,6 +8,7 @@ from pathlib import Path
 
 from workbench.codegen.cuda.emitted import EmittedProgram, KernelSource
 from workbench.codegen.cuda.export import export_program
+from workbench.codegen.cuda.export.launcher import build_command
 from workbench.codegen.cuda.kernel_level import emit_program
 from workbench.commands import requests
 from workbench.commands.answer import Answer, Call, Json
@@ -87,7 +88,10 @@ def run(call: Call) -> Answer:
         "out": None if arguments.out is None else str(arguments.out),
         "files": [path.name for path in files],
     }
-    return Answer(describe(graph, program, kernels, note, files, arguments.out), values)
+    summary = describe(graph, program, kernels, note)
+    if arguments.out is not None:
+        return Answer(f"{summary}\n{written(arguments.out, files, program, target.name)}", values)
+    return Answer("\n\n".join([*(kernel.body.strip() for kernel in program.kernels), summary]), values)
 
 
 NEEDS = ("registers", "spills", "shared_bytes", "compile_s")
@@ -126,11 +130,12 @@ def choose(call: Call) -> KernelGraph:
 def compile_where_possible(
     program: EmittedProgram, graph: KernelGraph, arch: str
 ) -> tuple[dict[str, CompiledKernel], str]:
-    """Return the compiled kernels by name, and a note where there is no compiler. Raises: KernelCompileError."""
+    """Return the compiled kernels by name, and a note where NVRTC is missing. Raises: KernelCompileError."""
     try:
         load_nvrtc()
     except KernelCompileError as error:
-        return {}, f"not compiled: {error}"
+        missing = str(error).partition(" (")[0]  # what was tried stands in brackets
+        return {}, f"not compiled: {missing}; nvcc is no substitute, `workbench doctor` says what is here"
     executable = compile_program(program, graph, arch)
     return dict(executable.compiled), ""
 
@@ -157,21 +162,10 @@ def kernel_values(kernel: KernelSource, arch: str, compiled: CompiledKernel | No
     }
 
 
-def describe(
-    graph: KernelGraph,
-    program: EmittedProgram,
-    kernels: Sequence[dict[str, Json]],
-    note: str,
-    files: Sequence[Path],
-    out: Path | None,
-) -> str:
-    """Return the answer for people: the kernels without the device header, then a line for each and for the rest."""
-    lines: list[str] = []
-    for source in program.kernels:
-        lines += [source.body.strip(), ""]
-    lines.append(
-        f"{graph.name or 'graph'} {graph.hash}: {len(kernels)} kernels, {len(program.library_calls)} library calls"
-    )
+def describe(graph: KernelGraph, program: EmittedProgram, kernels: Sequence[dict[str, Json]], note: str) -> str:
+    """Return a line for the program, one for each kernel, and one for each thing that the kernels need."""
+    counts = f"{counted(len(kernels), 'kernel')}, {counted(len(program.library_calls), 'library call')}"
+    lines = [f"{graph.name or 'graph'} {graph.hash}: {counts}"]
     for kernel in kernels:
         grid = "x".join(str(count) for count in kernel["grid"]) if isinstance(kernel["grid"], list) else ""
         needs = f", {kernel['shared_bytes']} B shared"
@@ -184,6 +178,23 @@ def describe(
         lines.append(f"  intermediates: {program.workspace_bytes} B")
     if note:
         lines.append(f"  {note}")
-    if out is not None:
-        lines.append(f"  written to {out}: {', '.join(path.name for path in files)}")
     return "\n".join(lines)
+
+
+def written(out: Path, files: Sequence[Path], program: EmittedProgram, arch: str) -> str:
+    """Return what was written where, and how it is run on a machine with a GPU."""
+    lines = [
+        f"written to {out}: {', '.join(path.name for path in files)}",
+        "  to run it there, on a machine with a GPU:",
+    ]
+    if any(path.name == "launcher.cu" for path in files):
+        lines += [
+            "    python load_kernel.py    # CuPy; checks itself",
+            f"    {build_command(program, arch)} && ./launcher    # checks and times itself",
+        ]
+    return "\n".join([*lines, "    from torch_op import run    # in Python: run(...) takes tensors of torch"])
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and what it counts: "1 kernel", "2 kernels"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

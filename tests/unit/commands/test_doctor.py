@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.commands.calling import answer
+from tests.unit.commands.calling import answer, ask
 from workbench.commands import doctor
+from workbench.device.nvrtc import load_nvrtc
+from workbench.errors import KernelCompileError
 
 
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,3 +42,35 @@ def test_doctor_survives_what_it_probes(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("PATH", "")
     assert "graphviz-pure" in str(doctor.look_for_dot().version)
     assert doctor.look_for_ncu().cure is not None or Path("/usr/local/cuda/bin/ncu").exists()
+
+
+def test_what_compiles_kernels_is_what_emit_uses() -> None:
+    finding = doctor.look_for_nvrtc()
+    try:
+        assert (finding.ok, finding.version) == (True, load_nvrtc().version)
+    except KernelCompileError:
+        assert not finding.ok
+    without = "import sys; sys.modules['cupy'] = sys.modules['cuda'] = None\n"
+    missing = doctor._probe(without + doctor._NVRTC_PROBE, "cure")
+    assert "cupy.cuda.nvrtc: " in str(missing.version)
+    assert "cuda.bindings.nvrtc: " in str(missing.version)
+    assert "install" not in str(missing.version), "the cure says that"
+
+
+def test_the_toolkit_is_found_where_compiling_finds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "ncu"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'Version 2026.1.0 (build 1)'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/bin")
+    assert doctor.look_for_ncu().version == f"2026.1.0 at {tool}, not on the PATH"
+
+
+def test_each_line_says_what_the_part_is_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_LOOKS", {"a": ("does b", lambda: doctor.Finding(False, None, "get it"))})
+    code, out, _ = ask(capsys, "doctor")
+    assert code == 0
+    assert out.splitlines()[1:] == ["--  a          does b: not found", "               get it"]

@@ -53,14 +53,14 @@ def test_a_program_is_its_first_known_good_graph(capsys: pytest.CaptureFixture[s
     assert code == 0
     assert 'extern "C" __global__' in out
     assert "void load_a(" not in out  # for people, without the header
-    assert f"rms_norm_linear {graph.hash}: 1 kernels, 0 library calls" in out
+    assert f"rms_norm_linear {graph.hash}: 1 kernel, 0 library calls" in out
 
 
 def test_without_nvrtc_the_source_is_given_with_a_note(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> None:
-        raise KernelCompileError("no NVRTC here; install the extra: pip install 'mugraph-workbench[cuda]'")
+        raise KernelCompileError("no NVRTC here; install the extra: pip install 'mugraph-workbench[cuda]' (a: b; c: d)")
 
     monkeypatch.setattr(emit, "load_nvrtc", missing)
     values = answer(capsys, "emit", "rms_norm_linear", *SMALL)
@@ -71,6 +71,7 @@ def test_without_nvrtc_the_source_is_given_with_a_note(
     assert kernel["shared_bytes"] > 0
     _, out, _ = ask(capsys, "emit", "rms_norm_linear", *SMALL)
     assert "not compiled: no NVRTC here" in out
+    assert "[cuda]'; nvcc is no substitute" in out
 
 
 def test_the_unfused_program_lists_library_calls(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,6 +123,23 @@ def test_a_folder_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert description["kernels"][0]["needs"]["registers"] == values["kernels"][0]["registers"]
     values = answer(capsys, "emit", "rms_norm_linear", *SMALL, "-o", tmp_path / "bare", "--unchecked")
     assert "reference.bin" not in values["files"]
+
+
+def test_a_folder_is_answered_in_short(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = ask(capsys, "emit", "rms_norm_linear", *SMALL, "-o", tmp_path / "out", "--arch", "a100")
+    assert code == 0
+    assert "__global__" not in out
+    assert f"written to {tmp_path / 'out'}: description.json, kernel.cu, launcher.cu" in out
+    built = [line.strip() for line in out.splitlines() if "nvcc -O2" in line]
+    assert built[0].startswith("nvcc -O2 -std=c++17 -gencode=arch=compute_80,code=sm_80 launcher.cu -o launcher && ")
+    assert built[0].partition(" && ")[0] in (tmp_path / "out" / "launcher.cu").read_text()
+    _, out, _ = ask(capsys, "emit", "rms_norm_linear", "--unfused", *SMALL, "-o", tmp_path / "out")
+    assert "1 kernel, 1 library call\n" in out
+    assert "launcher.cu -o launcher -lcublas" in out
+    _, out, _ = ask(capsys, "emit", "rms_norm_linear", *SMALL, "-o", tmp_path / "bare", "--unchecked")
+    assert "torch_op" in out
+    assert "launcher" not in out  # neither is there without right outputs
+    assert "python load_kernel.py" not in out
 
 
 def test_refusals(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,16 +42,13 @@ def launcher_source(program: EmittedProgram, description: Mapping[str, Any]) -> 
     """Return the text of launcher.cu for a described program that has a self check."""
     places = _places(program)
     has_library = bool(program.library_calls)
-    arch = str(description["arch"])
-    virtual = arch.replace("sm_", "compute_")
-    build = f"nvcc -O2 -std=c++17 -gencode=arch={virtual},code={arch} launcher.cu -o launcher"
     prepare = [line for kernel in unique_kernels(program) for line in _prepare(kernel)]
     steps = [line for step in description["steps"] for line in _step(step, program, places)]
     steps += _copies(program)
     check = description["self_check"]
     replacements = {
         "NAME": program.name or "a program",
-        "BUILD": build + (" -lcublas" if has_library else ""),
+        "BUILD": build_command(program, str(description["arch"])),
         "LIBRARY_INCLUDE": LIBRARY_INCLUDE if has_library else "",
         "LIBRARY_STATE": LIBRARY_STATE if has_library else "",
         "INPUTS": "\n".join(_array(tensor) for tensor in description["inputs"]),
@@ -66,6 +63,13 @@ def launcher_source(program: EmittedProgram, description: Mapping[str, Any]) -> 
     }
     text = (resources.files(__package__) / "launcher.cu.txt").read_text(encoding="utf-8")
     return re.sub(r"@([A-Z_]+)@", lambda match: replacements[match.group(1)], text)
+
+
+def build_command(program: EmittedProgram, arch: str) -> str:
+    """Return the command that builds launcher.cu in the folder it lies in. arch: "sm_90a"."""
+    virtual = arch.replace("sm_", "compute_")
+    build = f"nvcc -O2 -std=c++17 -gencode=arch={virtual},code={arch} launcher.cu -o launcher"
+    return build + (" -lcublas" if program.library_calls else "")
 
 
 def _places(program: EmittedProgram) -> dict[str, str]:
