@@ -33,6 +33,7 @@ sys.path.insert(0, os.environ.get(TREE, str(REPOSITORY)))
 from workbench import programs  # noqa: E402
 from workbench.codegen.cuda.emitted import EmittedProgram, KernelLaunch, KernelSource  # noqa: E402
 from workbench.codegen.cuda.kernel_level import emit_program  # noqa: E402
+from workbench.codegen.cuda.schedule import Schedule  # noqa: E402
 from workbench.programs.registry import instance  # noqa: E402
 
 SLOWER = 1.05
@@ -46,10 +47,15 @@ Saved = dict[str, dict[str, "SavedProgram"]]
 
 @dataclass(frozen=True, slots=True)
 class SavedProgram:
-    """A program as it was emitted; texts: by kernel, the device header of its day included."""
+    """A program as it was emitted.
+
+    Attributes: texts: by kernel, the device header of its day included; overlapping: kernels that are launched before the
+    one ahead of them has ended.
+    """
 
     program: EmittedProgram
     texts: Mapping[str, str]
+    overlapping: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +83,14 @@ def save(rows: Sequence[Row], file: Path) -> None:
             except Exception as error:  # an older tree may refuse what a younger one takes
                 print(f"{label}, {candidate}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
-            found[candidate] = SavedProgram(bare(program), {one.name: one.source for one in program.kernels})
+            texts = {one.name: one.source for one in program.kernels}
+            overlapping = frozenset(one.name for one in program.kernels if one.schedule.programmatic)
+            found[candidate] = SavedProgram(bare(program), texts, overlapping)
         print(f"{label}: {', '.join(found)}", file=sys.stderr)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(
-        pickle.dumps({label: {n: (p.program, p.texts) for n, p in row.items()} for label, row in saved.items()})
-    )
+    plain = {label: {name: (one.program, one.texts, one.overlapping) for name, one in row.items()}
+             for label, row in saved.items()}  # fmt: skip
+    file.write_bytes(pickle.dumps(plain))
 
 
 def bare(program: EmittedProgram) -> EmittedProgram:
@@ -115,7 +123,7 @@ def candidates(name: str, sizes: Mapping[str, int]) -> dict[str, tuple[Any, Mapp
 def load(file: Path) -> Saved:
     """Return what `save` left in a file of one's own: it is unpickled."""
     rows = pickle.loads(file.read_bytes())
-    return {label: {name: SavedProgram(*pair) for name, pair in row.items()} for label, row in rows.items()}
+    return {label: {name: SavedProgram(*parts) for name, parts in row.items()} for label, row in rows.items()}
 
 
 def whole(saved: SavedProgram) -> EmittedProgram:
@@ -123,6 +131,7 @@ def whole(saved: SavedProgram) -> EmittedProgram:
 
     def kept(kernel: KernelSource) -> SavedKernel:
         values = {one.name: getattr(kernel, one.name) for one in fields(KernelSource)}
+        values["schedule"] = Schedule(programmatic=kernel.name in saved.overlapping)
         return SavedKernel(**values, text=saved.texts[kernel.name])
 
     steps = tuple(
