@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -154,7 +155,8 @@ def slow(program, candidate, *, shapes, seed):
     global asked
     asked += 1
     print("asked", file=sys.stderr, flush=True)
-    time.sleep(50 if asked == stop_after else 0)  # the one that is interrupted has no answer, however fast the machine is
+    while asked == stop_after:  # the one that is interrupted has no answer, however fast or slow the machine is
+        time.sleep(0.02)  # a signal that comes just before a sleep would wait for its end
     return Screening("equal", "after a while")
 command.verify = slow
 from workbench.cli import main
@@ -162,11 +164,18 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def slow_search(*tokens: str, stop_after: int = 0) -> tuple[int, str, list[str]]:
-    """Run a search in a process of its own, stopped at one of its questions; return exit code and lines of both outputs."""
+def slow_search(folder: Path, *tokens: str, stop_after: int = 0) -> tuple[int, str, list[str]]:
+    """Run a search in a process of its own, stopped at one of its questions; return exit code and lines of both outputs.
+
+    folder: of the cache and of what the search prints; read from a pipe after the questions, that would have to fit one.
+    """
     command = [sys.executable, "-c", SLOW, str(stop_after), "search", "lora", "--certify", "--json", *tokens]
     command += ["--max-block-ops", "6", "--set", "batch=4", "hidden=12", "out=10", "rank=3"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    environment, out = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}, folder / "out.json"
+    with (
+        out.open("w") as file,
+        subprocess.Popen(command, stdout=file, stderr=subprocess.PIPE, text=True, env=environment) as process,
+    ):
         assert process.stderr is not None
         lines = []
         for line in process.stderr:
@@ -174,15 +183,13 @@ def slow_search(*tokens: str, stop_after: int = 0) -> tuple[int, str, list[str]]
             if stop_after and lines.count("asked\n") == stop_after:
                 process.send_signal(signal.SIGINT)
                 stop_after = 0
-        assert process.stdout is not None
-        out = process.stdout.read()
-    return process.returncode, out, lines
+    return process.returncode, out.read_text(), lines
 
 
 @pytest.fixture(scope="module")
-def uninterrupted() -> tuple[dict[str, object], int]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], int]:
     """What a slow search answers, and how many structures it asked about."""
-    code, out, lines = slow_search()
+    code, out, lines = slow_search(tmp_path_factory.mktemp("whole"))
     assert code == 0
     values = json.loads(out)
     return values, lines.count("asked\n")
@@ -193,7 +200,7 @@ def test_ctrl_c_keeps_what_was_found_and_is_continued(
     uninterrupted: tuple[dict[str, object], int], tmp_path: Path, with_record: bool
 ) -> None:
     record = ("--record", str(tmp_path / "run.jsonl")) if with_record else ()
-    code, out, lines = slow_search(*record, stop_after=5)
+    code, out, lines = slow_search(tmp_path, *record, stop_after=5)
     assert code == 130
     values = json.loads(out)
     assert values["interrupted"] is True
@@ -201,7 +208,7 @@ def test_ctrl_c_keeps_what_was_found_and_is_continued(
     assert Path(values["record"]).exists()
     assert lines[-1].startswith("workbench: interrupted; what was found is in ")
     assert lines[-1].endswith(f"the same command{'' if with_record else ' with --resume'} continues\n")
-    code, out, lines = slow_search(*record, *(() if with_record else ("--resume",)))
+    code, out, lines = slow_search(tmp_path, *record, *(() if with_record else ("--resume",)))
     assert code == 0
     rest = lines.count("asked\n")
     assert json.loads(out)["interrupted"] is False
