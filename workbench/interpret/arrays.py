@@ -85,6 +85,30 @@ class ArrayDomain(ABC, Generic[V]):
     def integers(self, values: Array) -> V:
         """Return an array of whole numbers as a value of the domain."""
 
+    # --------------------------------------------------------------------------- what several domains' rules have in common
+    def _moved(self, spec: OpSpec, operands: tuple[V, ...], attributes: Attributes, prefix: int) -> tuple[V, ...]:
+        """Return the results of a movement: every coordinate moves as floats do."""
+        return tuple(
+            self.map(lambda *arrays, number=number: spec.on_float(arrays, attributes, prefix)[number], *operands)
+            for number in range(spec.num_results(attributes))
+        )
+
+    def _expanded(self, spec: OpSpec, operands: tuple[V, ...], attributes: Attributes, prefix: int) -> tuple[V, ...]:
+        """Return the result of a composite: what its expansion gives."""
+        assert spec.expand is not None
+        shapes = tuple(self.shape_of(value)[prefix:] for value in operands)
+        return (spec.expand(self._applier(prefix), operands, shapes, attributes),)
+
+    def _applier(self, prefix: int) -> Callable[..., V]:
+        """Return what applies an operator, by name, to operands with `prefix` leading axes."""
+
+        def apply(name: str, *operands: V, **attributes: AttributeValue) -> V:
+            spec = operator(name)
+            (result,) = self.rule(spec, operands, spec.check_attributes(attributes), prefix)
+            return result
+
+        return apply
+
     # ------------------------------------------------------------------------------------------------------ kernel level
     def operator(self, node: OpNode, operands: tuple[V, ...]) -> tuple[V, ...]:
         """Return the results of a predefined kernel operator."""

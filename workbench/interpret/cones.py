@@ -15,11 +15,9 @@ import numpy as np
 from workbench.core.shapes import Shape
 from workbench.interpret.arrays import ArrayDomain
 from workbench.interpret.walk import walk
-from workbench.ops.registry import operator
 from workbench.ops.spec import (
     Array,
     Attributes,
-    AttributeValue,
     Branch,
     Dim,
     Exact,
@@ -112,15 +110,9 @@ class ConeDomain(ArrayDomain[Cones]):
         meaning = spec.field
         match meaning:
             case Movement():
-                count = spec.num_results(attributes)
-                return tuple(
-                    self.map(lambda *a, number=number: spec.on_float(a, attributes, prefix)[number], *operands)
-                    for number in range(count)
-                )
+                return self._moved(spec, operands, attributes, prefix)
             case Expanded():
-                assert spec.expand is not None
-                shapes = tuple(self.shape_of(value)[prefix:] for value in operands)
-                return (spec.expand(self._applier(prefix), operands, shapes, attributes),)
+                return self._expanded(spec, operands, attributes, prefix)
             case Exact():
                 self.sites.append((spec.name, operands[-1] if operands else self._empty(())))
             case Opaque() | Branch() | OutsideLax():
@@ -128,14 +120,6 @@ class ConeDomain(ArrayDomain[Cones]):
             case _:
                 assert_never(meaning)
         return (self._join(spec, operands, attributes, prefix),)
-
-    def _applier(self, prefix: int) -> Callable[..., Cones]:
-        def apply(name: str, *operands: Cones, **attributes: AttributeValue) -> Cones:
-            spec = operator(name)
-            (result,) = self.rule(spec, operands, spec.check_attributes(attributes), prefix)
-            return result
-
-        return apply
 
     def _join(self, spec: OpSpec, operands: tuple[Cones, ...], attributes: Attributes, prefix: int) -> Cones:
         if not operands:

@@ -72,9 +72,7 @@ class ExactDomain(ArrayDomain[ExactValue]):
                 arrays = tuple(operand.numbers for operand in operands)
                 return tuple(ExactValue(np.asarray(made)) for made in spec.on_float(arrays, attributes, prefix))
             case Expanded():
-                assert spec.expand is not None
-                shapes = tuple(operand.shape[prefix:] for operand in operands)
-                return (spec.expand(self._applier(prefix), operands, shapes, attributes),)
+                return self._expanded(spec, operands, attributes, prefix)
             case Exact(rule=rule):
                 try:
                     return (self._as_field(rule)(self.arithmetic, operands, attributes),)
@@ -93,14 +91,6 @@ class ExactDomain(ArrayDomain[ExactValue]):
     def _as_field(rule: Callable[..., FieldValue]) -> Callable[..., ExactValue]:
         """Return a field rule as a rule on exact values: it uses the operations that both arithmetics have."""
         return cast(Callable[..., ExactValue], rule)
-
-    def _applier(self, prefix: int) -> Callable[..., ExactValue]:
-        def apply(name: str, *operands: ExactValue, **attributes: AttributeValue) -> ExactValue:
-            spec = operator(name)
-            (result,) = self.rule(spec, operands, spec.check_attributes(attributes), prefix)
-            return result
-
-        return apply
 
     def _opaque(self, spec: OpSpec, operands: tuple[ExactValue, ...], attributes: Attributes) -> ExactValue:
         listed = tuple(sorted((name, str(value)) for name, value in attributes.items()))

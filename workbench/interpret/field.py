@@ -18,11 +18,9 @@ from workbench.domains.finite_field import Fault, FieldArithmetic, FieldValue
 from workbench.errors import OutsideLaxError
 from workbench.interpret.arrays import ArrayDomain
 from workbench.interpret.walk import Observer, walk
-from workbench.ops.registry import operator
 from workbench.ops.spec import (
     Array,
     Attributes,
-    AttributeValue,
     Branch,
     Exact,
     Expanded,
@@ -137,11 +135,9 @@ class FieldDomain(ArrayDomain[FieldPoint]):
         residues = tuple(point.residues for point in operands)
         match meaning:
             case Movement():
-                return self._move(spec, operands, attributes, prefix)
+                return self._moved(spec, operands, attributes, prefix)
             case Expanded():
-                assert spec.expand is not None
-                shapes = tuple(point.residues.shape[prefix:] for point in operands)
-                return (spec.expand(self._applier(prefix), operands, shapes, attributes),)
+                return self._expanded(spec, operands, attributes, prefix)
             case Exact():
                 value = self._exact(spec, meaning, residues, attributes)
             case Opaque():
@@ -168,23 +164,6 @@ class FieldDomain(ArrayDomain[FieldPoint]):
             self.trace.faults.append(FaultSite(self.trace.applications, fault, residues[-1].q is None))
         self.trace.applications += 1
         return value
-
-    def _applier(self, prefix: int) -> Callable[..., FieldPoint]:
-        def apply(name: str, *operands: FieldPoint, **attributes: AttributeValue) -> FieldPoint:
-            spec = operator(name)
-            (result,) = self.rule(spec, operands, spec.check_attributes(attributes), prefix)
-            return result
-
-        return apply
-
-    def _move(
-        self, spec: OpSpec, operands: tuple[FieldPoint, ...], attributes: Attributes, prefix: int
-    ) -> tuple[FieldPoint, ...]:
-        count = spec.num_results(attributes)
-        return tuple(
-            self.map(lambda *arrays, number=number: spec.on_float(arrays, attributes, prefix)[number], *operands)
-            for number in range(count)
-        )
 
     def _opaque(self, spec: OpSpec, residues: tuple[FieldValue, ...], attributes: Attributes) -> FieldValue:
         if spec.name not in self.trace.opaque:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.unit.interpret.test_field import program, split_attention
+from tests.unit.interpret.test_field import halves, program, split_attention
 from workbench.interpret.cones import ConeAxes, ConeDomain, cone_boxes, cone_sites
 from workbench.interpret.floats import evaluate
 from workbench.interpret.walk import walk
@@ -40,6 +40,8 @@ def test_cones_hold_what_perturbation_finds() -> None:
     check_by_perturbation(program(lambda X, W: op.rms_norm(X) @ W, X=(3, 4), W=(4, 2)))
     check_by_perturbation(program(lambda X, Y: op.concat(X, op.softmax(Y, axis=0), axis=-1), X=(3, 2), Y=(3, 4)))
     check_by_perturbation(split_attention(2, 2, 3, 6, 3, 2))
+    for on_blocks in (False, True):
+        check_by_perturbation(halves(on_blocks))
 
 
 def test_rows_stay_apart() -> None:

@@ -65,6 +65,33 @@ def split_attention(g: Any = 2, rows: Any = 3, d: Any = 5, ctx: Any = 12, splits
     return k.build()
 
 
+def halves(on_blocks: bool) -> Any:
+    """Return the program that exchanges the halves of each row, computed on its whole input or by two blocks."""
+
+    def exchanged(X: Any) -> Any:
+        left, right = op.split(X, 2, axis=-1)
+        return op.concat(right, left, axis=-1)
+
+    if not on_blocks:
+        return program(exchanged, X=(4, 6))
+    k = KernelBuilder()
+    b = k.block(k.input("X", (4, 6)), grid=(2,), loop=1)
+    b.save(exchanged(b.load(0, imap=(0,))), omap=(0,))
+    k.output(*b.finish())
+    return k.build()
+
+
+@pytest.mark.parametrize("on_blocks", [False, True])
+def test_every_part_of_a_split_is_its_own(on_blocks: Any) -> None:
+    graph, f = halves(on_blocks), arithmetic()
+    (x,) = points(graph, f.pair, real=True)
+    (out,) = evaluate_in_field(graph, [x], FieldDomain(f))
+    assert x.real is not None
+    assert out.real is not None
+    for found, given in ((out.residues.p, x.residues.p), (out.residues.q, x.residues.q), (out.real, x.real)):
+        np.testing.assert_array_equal(found, np.concatenate([given[:, 3:], given[:, :3]], axis=1))
+
+
 @pytest.mark.parametrize("name", ["w20", "w31", "w61"])
 def test_split_attention_equals_attention_in_every_working_pair(name: Any) -> None:
     assert agree(attention(), split_attention(), name) == 1.0
