@@ -24,9 +24,8 @@ from workbench.ugraph.reinstantiate import joint_reduction
 from workbench.verify.elements import have_equal_forms
 from workbench.verify.error_bound import Bound, bound_per_test, combined, tests_needed
 from workbench.verify.evaluation_work import evaluation_work
-from workbench.verify.exact_form import Budget, prove_equal
+from workbench.verify.exact_form import Budget, Proof, prove_equal
 from workbench.verify.floats import compare_real, confirm_at_true_shapes
-from workbench.verify.pieces import PieceReport, decide_pieces
 from workbench.verify.probabilistic import run_tests
 from workbench.verify.radicands import rewrite_square_radicands
 from workbench.verify.sampling import features
@@ -305,11 +304,11 @@ def _instance(
     piecewise = any(features(graph).piecewise for graph in (program, candidate))
     exact, cells = False, 0
     if piecewise and decide:
-        report = decide_pieces(program, candidate)
-        settled = _pieces(work, report, reduced)
+        proof = prove_equal(program, candidate)
+        settled = _pieces(work, proof, reduced)
         if settled is not None:
             return settled
-        exact, cells = True, report.cells
+        exact, cells = True, proof.cells
         work.cells += cells
     program, candidate = rewrite_square_radicands(program), rewrite_square_radicands(candidate)
     pair, bound, tests = _plan(work, program, candidate, reduced=reduced)
@@ -364,12 +363,12 @@ def _plan(
     return best
 
 
-def _pieces(work: _Comparison, report: PieceReport, reduced: bool) -> Verdict | None:
-    if report.kind == "equal":
+def _pieces(work: _Comparison, proof: Proof, reduced: bool) -> Verdict | None:
+    if proof.kind == "proved":
         return None
-    if report.kind == "different" and report.witness is not None:
-        return _different(work, report.witness, reduced)
-    return work.verdict("unknown", f"piecewise operators: {report.reason}")
+    if proof.kind == "refuted" and proof.witness is not None:
+        return _different(work, proof.witness, reduced)
+    return work.verdict("unknown", f"piecewise operators: {proof.reason}")
 
 
 def _explain_mismatch(

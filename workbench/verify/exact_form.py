@@ -28,7 +28,7 @@ from workbench.verify.cells import Decision, decide
 from workbench.verify.exact_points import Difference, confirm, draw_points, most_different, point_at
 from workbench.verify.verdict import Witness
 
-__all__ = ["Budget", "Comparison", "Proof", "compare_exactly", "prove_equal"]
+__all__ = ["Budget", "Proof", "prove_equal"]
 
 _POINTS = 96  # random points at which all elements are compared in float64 before any proof
 
@@ -43,8 +43,11 @@ class Proof(Displayed):
         shapes: the input shapes for which it holds.
         witness: inputs at which the programs differ ("refuted" only).
         elements: output elements; distinct: those that were proved one by one (the rest are the same up to names of inputs).
-        cells, cells_infeasible: cells of piecewise operators that were decided, and that turned out to have no point.
-        ways: how elements and cells were decided, with counts.
+        cells: cells of piecewise operators (ReLU, max, clamp, abs, running maxima) decided by equal expressions, over all
+            distinct elements; a node of the tree of cells whose sides agree counts once, however many cells lie below it.
+        cells_infeasible: cells that turned out to have no point.
+        ways: how it was decided, with counts: "all pieces at once" (equal arguments), "expressions" (one cell),
+            "infeasible by ..." (signs, linear program, Z3), "by construction", "same up to names of inputs".
         seconds: wall time.
     """
 
@@ -95,21 +98,17 @@ class Proof(Displayed):
 
 
 @dataclass(slots=True)
-class Comparison:
-    """The comparison of two programs element by element, as far as it came (what `Proof` and `PieceReport` are made of).
+class _Findings:
+    """What a `Proof` is made of, as far as the comparison came; the attributes are the proof's."""
 
-    Attributes: kind; reason; witness; elements; distinct; cells, infeasible: totals; ways: counts; seconds.
-    """
-
-    kind: Literal["equal", "different", "undecided"] = "equal"
+    kind: Literal["proved", "refuted", "undecided"] = "proved"
     reason: str = ""
     witness: Witness | None = None
     elements: int = 0
     distinct: int = 0
     cells: int = 0
-    infeasible: int = 0
+    cells_infeasible: int = 0
     ways: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
 
 
 def prove_equal(program: KernelGraph, candidate: KernelGraph, budget: Budget | None = None, *, seed: int = 0) -> Proof:
@@ -121,34 +120,27 @@ def prove_equal(program: KernelGraph, candidate: KernelGraph, budget: Budget | N
     budget: limits (default `Budget()`); seed: of the points at which a counterexample is sought.
     Raises: ShapeError when the interfaces differ.
     """
-    comparison = compare_exactly(program, candidate, budget or Budget(), seed=seed)
-    return Proof(
-        kind={"equal": "proved", "different": "refuted", "undecided": "undecided"}[comparison.kind],  # type: ignore[arg-type]
-        reason=comparison.reason,
-        shapes=tuple(tensor.shape for tensor in program.inputs),
-        witness=comparison.witness,
-        elements=comparison.elements,
-        distinct=comparison.distinct,
-        cells=comparison.cells,
-        cells_infeasible=comparison.infeasible,
-        ways=dict(+comparison.ways),
-        seconds=comparison.seconds,
-    )
-
-
-def compare_exactly(program: KernelGraph, candidate: KernelGraph, budget: Budget, *, seed: int = 0) -> Comparison:
-    """Return what is known of all output elements. Raises: ShapeError when the interfaces differ."""
     check_interface(program, candidate)
-    meter = Meter(budget)
-    result = Comparison()
+    meter = Meter(budget or Budget())
+    found = _Findings()
     try:
-        _Comparer(program, candidate, meter, np.random.default_rng(seed), result).run()
+        _Comparer(program, candidate, meter, np.random.default_rng(seed), found).run()
     except BudgetError as error:
-        result.kind, result.reason = "undecided", f"budget: {error}"
+        found.kind, found.reason = "undecided", f"budget: {error}"
     except OutsideLaxError as error:
-        result.kind, result.reason = "undecided", str(error)
-    result.seconds = meter.seconds
-    return result
+        found.kind, found.reason = "undecided", str(error)
+    return Proof(
+        kind=found.kind,
+        reason=found.reason,
+        shapes=tuple(tensor.shape for tensor in program.inputs),
+        witness=found.witness,
+        elements=found.elements,
+        distinct=found.distinct,
+        cells=found.cells,
+        cells_infeasible=found.cells_infeasible,
+        ways=dict(+found.ways),
+        seconds=meter.seconds,
+    )
 
 
 def check_interface(program: KernelGraph, candidate: KernelGraph) -> None:
@@ -164,7 +156,7 @@ def check_interface(program: KernelGraph, candidate: KernelGraph) -> None:
 
 class _Comparer:
     def __init__(
-        self, program: KernelGraph, candidate: KernelGraph, meter: Meter, rng: np.random.Generator, result: Comparison
+        self, program: KernelGraph, candidate: KernelGraph, meter: Meter, rng: np.random.Generator, result: _Findings
     ) -> None:
         self.graphs = (program, candidate)
         self.meter, self.rng, self.result = meter, rng, result
@@ -202,7 +194,7 @@ class _Comparer:
                 lambda found, output=output, index=index: self._witness(found, output, index) is not None,  # type: ignore[misc]
             )  # fmt: skip
             result.cells += decision.cells
-            result.infeasible += decision.infeasible
+            result.cells_infeasible += decision.infeasible
             result.ways.update(decision.ways)
             if not self._take(decision, output, index):
                 return
@@ -240,7 +232,7 @@ class _Comparer:
         assert decision.difference is not None
         witness = self._witness(decision.difference, output, index)
         assert witness is not None  # a difference where a program is not defined is not accepted
-        self.result.kind, self.result.witness = "different", witness
+        self.result.kind, self.result.witness = "refuted", witness
         self.result.reason = f"{where} differs at real inputs"
         return False
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from tests.unit.verify.equality_cases import SMOOTH_DIFFERENT, SMOOTH_EQUAL, pair
+from tests.unit.verify.equality_cases import PIECEWISE_DIFFERENT, PIECEWISE_EQUAL, SMOOTH_DIFFERENT, SMOOTH_EQUAL, pair
 from workbench.errors import ShapeError
 from workbench.ops.registry import operators
 from workbench.ops.spec import Law
@@ -216,3 +217,151 @@ def test_what_cancellation_leaves_is_no_witness() -> None:
     left = wb.trace(lambda X: wb.tanh(X * X - 300) + 1, X=(1, 2))
     right = wb.trace(lambda X: 2 * wb.sigmoid(2 * (X * X - 300)), X=(1, 2))
     assert prove_equal(left, right).kind != "refuted"
+
+
+# ------------------------------------------------------------------------------------------------- piecewise operators
+@pytest.mark.parametrize("name", PIECEWISE_EQUAL)
+def test_identities_hold_in_every_cell(name: str) -> None:
+    proof = prove_equal(*pair(PIECEWISE_EQUAL[name]))
+    assert proof.kind == "proved", proof.describe()
+    assert proof
+    assert proof.cells >= 1
+
+
+@pytest.mark.parametrize("name", PIECEWISE_DIFFERENT)
+def test_false_identities_fail_with_a_witness(name: str) -> None:
+    left, right = pair(PIECEWISE_DIFFERENT[name])
+    proof = prove_equal(left, right)
+    assert proof.kind == "refuted", proof.describe()
+    check_witness(proof, left, right)
+
+
+def test_a_proof_says_how_many_cells_and_how() -> None:
+    program = wb.trace(lambda x, y: wb.maximum(x * x, y * y), x=(1,), y=(1,))
+    candidate = wb.trace(lambda x, y: wb.square(wb.maximum(wb.abs(x), wb.abs(y))), x=(1,), y=(1,))
+    proof = prove_equal(program, candidate)
+    # signs of x and y, and which is larger in size: 2 * 2 * 2 cells with a point; some are decided together
+    assert 4 <= proof.cells <= 8
+    assert proof.cells_infeasible >= 1
+    assert f"{proof.cells} decided" in proof.describe()
+    plain = json.loads(json.dumps(proof.to_json()))
+    assert (plain["kind"], plain["cells"], plain["shapes"]) == ("proved", proof.cells, [[1], [1]])
+    assert sum(count for way, count in proof.ways.items() if way.startswith("infeasible")) == proof.cells_infeasible
+
+
+def test_equal_arguments_need_no_cell_by_cell_work() -> None:
+    """64 ReLUs would have 2^64 cells; with equal arguments they are opaque values."""
+    left = wb.trace(lambda x, w: wb.relu(x @ w) @ wb.transpose(w), x=(1, 2), w=(2, 64))
+    right = wb.trace(lambda x, w: wb.relu(2 * x @ w) @ wb.transpose(w) / 2, x=(1, 2), w=(2, 64))
+    proof = prove_equal(left, right)
+    assert proof.kind == "proved", proof.describe()
+    assert proof.cells <= 2
+
+
+def online_softmax(forget_rescale: bool, ragged: bool = False) -> KernelGraph:
+    context = 5 if ragged else 6
+    kernel = KernelBuilder("online")
+    scores, values = kernel.input("S", (2, context)), kernel.input("V", (context, 2))
+    block = kernel.block(scores, values, grid=(1,), loop=3)
+    s, v = block.load(scores, fmap=1), block.load(values, fmap=0)
+    largest, shift = block.running_max(s)
+    weights = wb.exp(s - largest)
+    rescale = wb.exp(shift * 0 if forget_rescale else shift)
+    product = block.accumulate(weights @ v, "rescale", rescale=rescale)
+    total = block.accumulate(weights, "rescale_sum", rescale=rescale)
+    block.save(product / total)
+    kernel.output(*block.finish())
+    return kernel.build()
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_online_softmax_with_a_running_maximum(ragged: bool) -> None:
+    context = 5 if ragged else 6
+    program = wb.trace(lambda S, V: wb.softmax(S) @ V, S=(2, context), V=(context, 2))
+    proof = prove_equal(program, online_softmax(False, ragged))
+    assert proof.kind == "proved", proof.describe()
+    wrong = online_softmax(True, ragged)
+    refused = prove_equal(program, wrong)
+    assert refused.kind == "refuted"
+    check_witness(refused, program, wrong)
+
+
+def test_a_maximum_over_tiles_is_the_maximum() -> None:
+    kernel = KernelBuilder("tiled maximum")
+    x = kernel.input("x", (2, 6))
+    block = kernel.block(x, grid=(2,), loop=3)
+    tile = block.load(x, imap=(0,), fmap=1)
+    block.save(block.accumulate(wb.max(tile * tile), "max"), omap=(0,))
+    kernel.output(*block.finish())
+    program = wb.trace(lambda x: wb.max(wb.square(x)), x=(2, 6))
+    assert prove_equal(program, kernel.build()).kind == "proved"
+
+
+def test_the_maximum_of_an_empty_tile_is_no_value() -> None:
+    """Five elements cut into four tiles of two: the last tile is empty, and its maximum is stored."""
+    kernel = KernelBuilder("empty tile")
+    x = kernel.input("x", (2, 5))
+    block = kernel.block(x, grid=(4,))
+    block.save(wb.max(block.load(x, imap=(1,))), omap=(1,))
+    kernel.output(*block.finish())
+    graph = kernel.build()
+    proof = prove_equal(graph, graph)
+    assert proof.kind == "undecided"
+    assert "empty tile" in proof.reason
+
+
+def test_what_holds_on_most_cells_is_not_equal() -> None:
+    """The middle of five with one comparator left out: wrong in a few orders of the inputs only."""
+
+    def sort(values: list[Any], comparators: list[tuple[int, int]]) -> list[Any]:
+        for i, j in comparators:
+            low, high = wb.minimum(values[i], values[j]), wb.maximum(values[i], values[j])
+            values[i], values[j] = low, high
+        return values
+
+    network = [(0, 1), (2, 3), (0, 2), (1, 3), (1, 2)]  # sorts four (Knuth, volume 3, 5.3.4)
+
+    def program(comparators: list[tuple[int, int]]) -> KernelGraph:
+        def function(x: Any) -> Any:
+            parts = list(wb.split(x, parts=4, axis=-1))
+            return wb.concat(*sort(parts, comparators), axis=-1)
+
+        return wb.trace(function, x=(1, 4))
+
+    other = [(0, 2), (1, 3), (0, 1), (2, 3), (1, 2)]
+    proof = prove_equal(program(network), program(other))
+    assert proof.kind == "proved", proof.describe()
+    missing = program(network[:-1])
+    refused = prove_equal(program(network), missing)
+    assert refused.kind == "refuted"
+    check_witness(refused, program(network), missing)
+
+
+def test_too_many_cells_are_undecided_in_time() -> None:
+    def even(x: Any) -> Any:
+        return wb.sum(wb.exp(wb.abs(x)) + wb.exp(-wb.abs(x)))
+
+    left = wb.trace(even, x=(1, 14))  # 2^14 cells, none of which can be dropped
+    right = wb.trace(lambda x: wb.sum(wb.exp(x) + wb.exp(-x)), x=(1, 14))
+    for budget, word in ((Budget(seconds=0.5), "time"), (Budget(cells=20), "cells")):
+        start = time.process_time()
+        proof = prove_equal(left, right, budget)
+        assert time.process_time() - start < 4
+        assert proof.kind == "undecided"
+        assert word in proof.reason
+        assert "output 0[0, 0]" in proof.reason
+
+
+def test_without_z3_nonlinear_cells_are_undecided_and_never_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    proof = prove_equal(*pair(PIECEWISE_EQUAL["a positive form"]))
+    assert proof.kind == "undecided"
+    assert "no real point" in proof.reason
+    for name in (
+        "|xy| = |x| |y|",
+        "the median does not depend on the order",
+        "the largest square",
+        "e^x is above 1 + x",
+    ):
+        proof = prove_equal(*pair(PIECEWISE_EQUAL[name]))  # signs and linear programs suffice
+        assert proof.kind == "proved", proof.describe()
