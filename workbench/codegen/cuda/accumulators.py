@@ -176,7 +176,7 @@ def finish_stage(writer: StageWriter, value: Accumulated | RunningMaximum) -> li
     plan = writer.plan
     tile = plan.shared.get(value)
     for sink in writer.stage.sinks:
-        if isinstance(sink, RunningSink) and sink.value is value and plan.own is not None:
+        if isinstance(sink, RunningSink) and sink.value is value:
             part = f"{plan.parts[value]}{writer.walk.row_slot}"
             writer.nest.row_always += store_row(writer, plan.own[value], value, part)
             return [f"// {value.label}: each warp has that of its own columns", *writer.walk.text(writer.nest)]

@@ -98,7 +98,7 @@ class KernelPlan:
             held: those of them that are read once, at the start.
         parts: C names of the register arrays that sinks keep, by value.
         stages: buffers of a looped input's ring. barriers: the steps that a block barrier precedes.
-        own: where running maxima of which each warp has its own lie after the loop; None: warps share them.
+        shares_maxima: warps share all running maxima; own: where those of which each warp has its own lie after the loop.
     """
 
     lowered: LoweredBlock
@@ -123,7 +123,8 @@ class KernelPlan:
     stages: int = 1
     shared_bytes: int = 0
     barriers: set[object] = field(default_factory=set)
-    own: dict[TileValue, SharedTile] | None = field(default_factory=dict)
+    shares_maxima: bool = False
+    own: dict[TileValue, SharedTile] = field(default_factory=dict)
 
     @property
     def iterations(self) -> int:
@@ -582,12 +583,13 @@ def make_plan(
     lowered: LoweredBlock, schedule: Schedule, names: CNames, threads: int, cluster: int, *, spread: int = 1
 ) -> KernelPlan:
     """Return the plan of a kernel. Raises: EmitError."""
-    own: dict[TileValue, SharedTile] | None = {}
-    while True:  # at most twice
+
+    def planned(*, shares_maxima: bool) -> KernelPlan:
         plan = KernelPlan(
-            lowered=lowered, schedule=schedule, names=names, threads=threads, cluster=cluster, spread=spread, own=own
-        )
-        Planner(plan).plan()
-        if plan.own is own:
-            return plan
-        own = plan.own
+            lowered=lowered, schedule=schedule, names=names, threads=threads, cluster=cluster, spread=spread,
+            shares_maxima=shares_maxima,
+        )  # fmt: skip
+        return Planner(plan).plan()
+
+    plan = planned(shares_maxima=False)
+    return planned(shares_maxima=True) if plan.shares_maxima else plan

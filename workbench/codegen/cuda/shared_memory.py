@@ -81,7 +81,7 @@ def access_of(plan: KernelPlan, step: Step) -> Access:
 
 def finish_access(plan: KernelPlan) -> Access:
     """Return what the end of the loop writes: accumulators that are read from shared memory, maxima of warps."""
-    places = {**plan.shared, **(plan.own or {})}
+    places = {**plan.shared, **plan.own}
     written = [places[step.value] for step in plan.finishes if step.value in places]
     return Access(FINISH, (), tuple(written))
 

@@ -67,7 +67,7 @@ class WalkChooser:
         self.plan = plan
         self.made_by = plan.makers
         self.slices: dict[TileValue, int] = {}
-        self.own = find_own_maxima(plan) if plan.own is not None else []
+        self.own = [] if plan.shares_maxima else find_own_maxima(plan)
         self.own_numbers = {value for one in self.own for value in one.numbers}
         self.of_own = {value: one.warps for one in self.own for value in one.greatest}
 
@@ -295,10 +295,9 @@ class WalkChooser:
             walks = [self.made_by[value].walk for value in (own.maximum, *own.greatest) if value in self.made_by]  # type: ignore[union-attr]
             is_apart = all(isinstance(walk, FragmentWalk) and walk.slices == own.warps for walk in walks)
             if not is_apart or any(value in plan.shared for value in own.numbers):
-                plan.own = None
+                plan.shares_maxima = True  # this plan is given up
                 return
             tile = plain_tile(plan.names.claim(f"{own.maximum.name}_of_warps"), own.maximum.shape, slices=own.warps)
-            assert plan.own is not None
             plan.own[own.maximum] = tile
             plan.tiles.append(tile)
             plan.finishes.insert(0, FinishStep(value=own.maximum))
