@@ -63,8 +63,9 @@ def squared(b: BlockBuilder, logits: Value, v: Value) -> tuple[Value, Value]:
 
 def transposed(b: BlockBuilder, logits: Value, v: Value) -> tuple[Value, Value]:
     """Maxima along the other axis of the product, which no warp finds in its own registers."""
-    largest, shift = b.running_max(op.transpose(logits))
-    weights = op.exp(op.transpose(logits) - largest)
+    turned = op.transpose(logits)
+    largest, shift = b.running_max(turned)
+    weights = op.exp(turned - largest)
     return b.accumulate(op.sum(weights), "rescale", rescale=op.exp(shift)), b.accumulate(v)
 
 
