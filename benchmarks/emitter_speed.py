@@ -269,7 +269,7 @@ def main() -> int:
         for name, sizes in ROWS:
             if options.rows and name not in options.rows:
                 continue
-            for number, graph in enumerate(programs.known_good(name, **sizes)):
+            for number, graph in enumerate(programs.known_good(name, "standard", "float16", **sizes)):
                 label = f"{name} {' '.join(f'{key}={value}' for key, value in sizes.items())} [{number}]"
                 guarded("program", label, lambda g=graph: measure_graph(cupy, g, options.repeats))  # type: ignore[misc]
     if options.out:

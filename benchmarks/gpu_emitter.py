@@ -39,7 +39,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
 from benchmarks import gpu_smoke  # noqa: E402
 from benchmarks.gpu_jobs import Built, build_case, build_item, check_before  # noqa: E402
 from benchmarks.gpu_report import Report, provenance, summarize, write  # noqa: E402
-from benchmarks.gpu_timing import input_sets, maker_of, time_makers  # noqa: E402
+from benchmarks.gpu_timing import Maker, input_sets, maker_of, time_makers  # noqa: E402
 from tests.gpu import cases as gpu_cases  # noqa: E402
 from tests.gpu.cases import GpuCase  # noqa: E402
 from tests.gpu.random_graphs import KINDS, Recipe, recipes  # noqa: E402
@@ -53,7 +53,7 @@ from workbench.device.check_worker import CheckJob, Finding, build, judge  # noq
 from workbench.device.compile import CompileRequest, compile_request  # noqa: E402
 from workbench.device.compile_many import compile_many  # noqa: E402
 from workbench.device.executable import Executable  # noqa: E402
-from workbench.device.launch import load_cupy  # noqa: E402
+from workbench.device.launch import LoadedKernel, load_cupy  # noqa: E402
 from workbench.device.worker import run_in_workers  # noqa: E402
 from workbench.errors import EmitError, KernelCompileError, WorkbenchError  # noqa: E402
 from workbench.ugraph.builder import KernelBuilder  # noqa: E402
@@ -331,7 +331,7 @@ def run_timing(report: Report, part: str, right: Sequence[Built]) -> None:
         if report.left_s < 10:
             report.row(part, target.label, "not run", "the time budget was spent")
             continue
-        graphs = programs.known_good(target.program, **target.sizes)  # type: ignore[arg-type]
+        graphs = programs.known_good(target.program, "standard", "float16", **target.sizes)
         candidates = {
             f"known good {number}": build(CheckJob(graph=graph))
             for number, graph in enumerate(graphs)
@@ -366,10 +366,15 @@ def cluster_graph(columns: int, depth: int, cluster: int) -> KernelGraph:
     return kernel.build()
 
 
+def maker_by_hand(kernel: LoadedKernel) -> Maker:
+    """Return what `time_makers` takes, for a kernel of `gpu_smoke.rms_kernels`."""
+    return lambda inputs, outputs, stream: kernel.prepare(*inputs, *outputs, 1e-6, stream=stream)
+
+
 def run_speed(report: Report, part: str) -> None:
     """Time RMSNorm+Linear 16x4096x4096 with a cluster from the emitter beside the hand-written kernel, in one run."""
     cupy = load_cupy()
-    reference = programs.get("rms_norm_linear", "mirage", batch=16, hidden=4096, out=4096)  # type: ignore[arg-type]
+    reference = programs.get("rms_norm_linear", "mirage", batch=16, hidden=4096, out=4096)
     jobs = {}
     for columns, depth, cluster, stages in itertools.product((32, 64, 128), (128, 256), (2, 4), (3, 4, 6)):
         graph = cluster_graph(columns, depth, cluster)
@@ -394,12 +399,7 @@ def run_speed(report: Report, part: str) -> None:
             del candidates[name]
     shape = {"K_": 4096, "N_": 4096, "M_": 16, "S_": 2, "BN_": 64, "BK_": 256, "ST_": 4}
     hand = {name: kernel for name, (_, kernel) in gpu_smoke.rms_kernels(shape).items()}
-    makers = {
-        f"by hand ({name})": (
-            lambda inputs, outputs, stream, kernel=kernel: kernel.prepare(*inputs, *outputs, 1e-6, stream=stream)
-        )
-        for name, kernel in hand.items()
-    }
+    makers: dict[str, Maker] = {f"by hand ({name})": maker_by_hand(kernel) for name, kernel in hand.items()}
     makers |= {name: maker_of(made) for name, made in candidates.items()}
     sets = input_sets(next(iter(candidates.values())), cupy)
     times = time_makers(makers, sets, cupy, rounds=2)

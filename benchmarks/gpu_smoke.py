@@ -389,6 +389,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    import gpu_smoke  # as a module of its own name: the worker process finds its functions there
+    from benchmarks import gpu_smoke  # as a module of its own name: the worker process finds its functions there
 
     sys.exit(gpu_smoke.main())

@@ -23,6 +23,7 @@ from benchmarks.gpu_variants import Variant, target_row, unlisted_rows  # noqa: 
 from workbench.codegen.cuda.schedule import Schedule  # noqa: E402
 from workbench.records.candidates import StoredCandidate, candidate_store, save_candidate  # noqa: E402
 from workbench.records.table_rows import TABLE_ROWS  # noqa: E402
+from workbench.verify.compare import verify  # noqa: E402
 
 FIELDS = ("threads", "stages", "cluster", "fast_math", "programmatic", "releases")
 
@@ -57,7 +58,7 @@ def main() -> int:
                 print(f"--   {row.label}: {name}: {'measured anyway' if name in variants else 'no longer a variant'}")
                 continue
             variant = variants[name]
-            verdict: Any = wb.verify(row.reference, variant.graph)
+            verdict = verify(row.reference, variant.graph)
             certificate = {
                 "verdict": verdict.kind, "error_bound": verdict.error_bound, "proved": verdict.proved, "tests": verdict.tests
             }  # fmt: skip
