@@ -96,20 +96,33 @@ class Evenness:
     split: bool
 
 
-def evenness(retiler: Retiler, tiling: Tiling) -> Evenness:
-    """Return which cuts must be even, found by asking for uneven ones."""
+def evenness(retiler: Retiler) -> tuple[Evenness, ...]:
+    """Return, per graph-defined operator, which cuts must be even, found by asking for uneven ones.
+
+    Grids and loops of all operators are asked for at once, and one by one only where that is refused: an axis that may be
+    cut unevenly beside others may be so alone. Splits are always asked for alone, as later kernels see their number.
+    """
+    together = {
+        tiling.kernel: Counts(_uneven_grid(tiling), _uneven_loop(tiling), tiling.counts.split, 1)
+        for tiling in retiler.tilings
+    }
+    is_free = not _refuses(retiler, together)
+    return tuple(
+        evenness_alone(retiler, tiling, together[tiling.kernel] if is_free else None) for tiling in retiler.tilings
+    )
+
+
+def evenness_alone(retiler: Retiler, tiling: Tiling, granted: Counts | None = None) -> Evenness:
+    """Return which cuts of one operator must be even, asked for one by one. granted: uneven counts known to be legal."""
 
     def refuses(counts: Counts) -> bool:
-        try:
-            retiler.build({tiling.kernel: counts})
-        except NotApplicableError:
-            return True
-        return False
+        return _refuses(retiler, {tiling.kernel: counts})
 
-    uneven = {axis: _uneven(tiling.extents[axis]) for axis in tiling.free}
+    known = granted or Counts()
+    uneven = {axis: _uneven(tiling.extents[axis]) for axis in tiling.free if axis not in known.grid}
     free = {axis for axis, count in uneven.items() if count and refuses(Counts({axis: count}, 1, 1, 1))}
     loop = split = False
-    if tiling.loop:
+    if tiling.loop and known.loop == 1:
         count = _uneven(tiling.extents[tiling.loop])
         loop = bool(count) and refuses(Counts({}, count, 1, 1))
     if tiling.split:
@@ -118,6 +131,24 @@ def evenness(retiler: Retiler, tiling: Tiling) -> Evenness:
         if tiling.split == tiling.loop and not (loop or split):
             loop = split = refuses(Counts({}, 2, count, 1)) if count else False
     return Evenness(frozenset(free), loop, split)
+
+
+def _refuses(retiler: Retiler, counts: Mapping[int, Counts]) -> bool:
+    try:
+        retiler.build(counts)
+    except NotApplicableError:
+        return True
+    return False
+
+
+def _uneven_grid(tiling: Tiling) -> dict[str, int]:
+    """Return uneven counts of as many free axes as the grid has room for."""
+    uneven = {axis: count for axis in tiling.free if (count := _uneven(tiling.extents[axis]))}
+    return dict(list(uneven.items())[: tiling.room])
+
+
+def _uneven_loop(tiling: Tiling) -> int:
+    return (_uneven(tiling.extents[tiling.loop]) or 1) if tiling.loop else 1
 
 
 def _uneven(extent: int) -> int:

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from workbench.cost.candidates import ScheduleLimits, evenness, grid_counts, grids, loop_counts, split_counts
-from workbench.cost.estimate import BY_RULE, expanded, features, price
+from workbench.cost.estimate import expanded
 from workbench.cost.form import Array
 from workbench.cost.hardware import Hardware
 from workbench.cost.heat_map import HeatMap, heat_map
 from workbench.cost.launch import LaunchChoice
 from workbench.cost.presets import Preset
 from workbench.cost.presets import preset as named_preset
+from workbench.cost.structure_bound import predefined_us
 from workbench.cost.symbolic import SymbolicKernel, symbolic_kernel
 from workbench.cost.time_model import kernel_times, total_of
 from workbench.errors import NotApplicableError, UnknownNameError, UsageError
@@ -147,7 +148,9 @@ class ScheduleSpace:
         self.preset = named_preset() if preset is None else preset
         self.limits = ScheduleLimits() if limits is None else limits
         self.retiler = Retiler(graph, names)
-        inner = Retiler(expanded(graph), names)
+        self._even = evenness(self.retiler)
+        whole = expanded(graph)
+        inner = self.retiler if whole == graph else Retiler(whole, names)
         self.kernels = tuple(
             self._table(symbolic_kernel(inner, tiling.kernel, self.retiler)) for tiling in inner.tilings
         )
@@ -157,7 +160,7 @@ class ScheduleSpace:
                 raise NotApplicableError(
                     f"no schedule of kernel {table.kernel} ({table.tiling.label}) is legal: {reasons}"
                 )
-        self.fixed_us = self._fixed()
+        self.fixed_us = predefined_us(graph, hardware, self.preset, cold=cold)
 
     def _table(self, symbolic: SymbolicKernel) -> KernelTable:
         """Return the schedules of one kernel; where none fits, those of small tiles too."""
@@ -166,16 +169,11 @@ class ScheduleSpace:
             return table
         return KernelTable(symbolic, self._columns(symbolic, self.limits.with_small_tiles()), self)
 
-    def _fixed(self) -> float:
-        """Return what predefined operators cost, which no schedule changes."""
-        cost = price(features(self.graph, self.hardware), self.hardware, self.preset, cold=self.cold)
-        return sum(kernel.total_us for kernel in cost.kernels if "library" in kernel.facts or BY_RULE in kernel.facts)
-
     # ------------------------------------------------------------------------------------------------------- enumeration
     def _columns(self, symbolic: SymbolicKernel, limits: ScheduleLimits) -> dict[str, Column]:
         """Return all combinations of one kernel's parameters."""
         tiling = symbolic.tiling
-        even = evenness(self.retiler, tiling)
+        even = self._even[tiling.kernel]
         free = {
             axis: grid_counts(
                 tiling.extents[axis],
@@ -231,14 +229,18 @@ class ScheduleSpace:
     def _split_values(self, kernel: int) -> list[int]:
         tiling = self.retiler.tilings[kernel]
         assert tiling.split is not None
-        even = evenness(self.retiler, tiling).split
-        return split_counts(tiling.extents[tiling.split], self.limits, even=even)
+        return split_counts(tiling.extents[tiling.split], self.limits, even=self._even[kernel].split)
 
     # ----------------------------------------------------------------------------------------------------------- answers
     @property
     def size(self) -> int:
         """Legal schedules of all kernels together: rows of the tables, not their combinations."""
         return sum(table.size for table in self.kernels)
+
+    @property
+    def least_us(self) -> float:
+        """Microseconds that every schedule takes at least: the cheapest of each kernel, whatever splits tie."""
+        return sum(float(table.cost_us.min()) for table in self.kernels) + self.fixed_us
 
     @property
     def refused(self) -> dict[str, int]:

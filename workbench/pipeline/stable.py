@@ -11,13 +11,13 @@ split over blocks too, that a search over the operators alone does not reach.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from workbench.cost.candidates import ScheduleLimits
 from workbench.cost.estimate import estimate
-from workbench.cost.schedules import ScheduleRow, ScheduleSpace
-from workbench.errors import MissingRuleError, NotApplicableError
 from workbench.optimize.stable_softmax import stabilise_softmax
-from workbench.pipeline.tuning import PER_TILING, Proposal, Scheduled, Target, proposal_of
+from workbench.pipeline.structure_schedules import cheapest_rows
+from workbench.pipeline.tuning import Proposal, Scheduled, Target, proposal_of
 from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.nodes import KernelNode, OpNode
@@ -64,20 +64,13 @@ def without_maxima(program: KernelGraph) -> KernelGraph | None:
 
 def schedule_stable(structures: Sequence[Structure], target: Target, *, per_structure: int) -> list[Proposal]:
     """Return the stable forms of structures that have exponentials, each under its best schedules by the model."""
-    spaces: list[tuple[float, int, ScheduleSpace, list[ScheduleRow]]] = []
-    for structure in structures:
-        if not stabilise_softmax(structure.graph).changes:
-            continue
-        try:
-            space = ScheduleSpace(structure.graph, hardware=target.hardware, preset=target.preset, limits=NO_CLUSTERS)
-            rows = space.best(per_structure, per_tiling=PER_TILING)
-        except (NotApplicableError, MissingRuleError):
-            continue  # the structure itself is listed as refused for the same reason
-        if rows:
-            spaces.append((rows[0].cost_us, len(spaces), space, rows))
     found: list[Proposal] = []
-    for _, _, space, rows in sorted(spaces, key=lambda item: item[:2])[:MOST_STRUCTURES]:
-        for row in rows:
+    exponential = [one for one in structures if stabilise_softmax(one.graph).changes]
+    rows = cheapest_rows(exponential, target, per_structure=per_structure, limits=NO_CLUSTERS)
+    cheapest = (one for one in rows if one.rank == 0)  # what has no schedule is listed as refused without stable forms
+    for one in islice(cheapest, MOST_STRUCTURES):
+        space = one.space
+        for row in one.rows:
             real = space.realize(row)
             graph = stabilise_softmax(real.graph).graph
             if len(graph.graph_defined) != len(real.choices):

@@ -6,9 +6,11 @@ interruption keeps what is there, and the same call continues.
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +28,7 @@ from workbench.pipeline.progress import Progress, ProgressLine, Stage, default_p
 from workbench.pipeline.result import Result
 from workbench.pipeline.run_folder import RESULT, Request, RunFolder
 from workbench.pipeline.stable import schedule_stable, without_maxima
+from workbench.pipeline.structure_schedules import cheapest_proposals
 from workbench.pipeline.structures import PartFound, find_in_default_space, find_structures, subjects_of
 from workbench.pipeline.trial import device_is_here, measure_candidates
 from workbench.pipeline.tuning import (
@@ -36,8 +39,8 @@ from workbench.pipeline.tuning import (
     accept,
     as_written,
     confirmed,
+    hopeful,
     proposal_of,
-    schedule_all,
     various,
 )
 from workbench.search.space import Space
@@ -247,13 +250,14 @@ class _Run:
         return found
 
     def _offers(self, found: list[PartFound], whole: PartFound | None) -> Iterator[Candidate | Refusal]:
-        scheduled = self._scheduled(found[0]) if len(found) == 1 else self._joined(found)
+        streams = [self._scheduled(found[0]) if len(found) == 1 else iter(self._joined(found))]
         if whole is not None:
-            scheduled += self._scheduled(whole)
-        scheduled += self._stable(whole or (found[0] if len(found) == 1 else None))
-        ranked = sorted([*scheduled, as_written(self.program, self.target)], key=lambda one: one.cost_us)
+            streams.append(self._scheduled(whole))
+        streams += [iter(self._stable(whole or (found[0] if len(found) == 1 else None)))]
+        streams += [iter([as_written(self.program, self.target)])]
+        ranked: Iterable[Proposal] = heapq.merge(*streams, key=_cost_us)
         if self.measures:
-            ranked = various(ranked, handicap=HANDICAP)
+            ranked = various(hopeful(ranked), handicap=HANDICAP)
         certificates = Certificates(self.program, error=self.options.error, seed=self.options.seed)
         yield from accept(ranked, self.target, certificates, keep=self.keep, without=self.options.without)
 
@@ -265,19 +269,18 @@ class _Run:
             structures += self._searched(LaxPart(bare, True), BARE).structures
         return schedule_stable(structures, self.target, per_structure=self.per_structure)
 
-    def _scheduled(self, found: PartFound) -> list[Proposal]:
+    def _scheduled(self, found: PartFound) -> Iterator[Proposal]:
         total = len(found.structures)
-        scheduled, refused = schedule_all(
+        return cheapest_proposals(
             found.structures,
             self.target,
             per_structure=self.per_structure,
             tell=lambda number: self.progress(Stage("schedule", number, total)),
+            refuse=self.refused.append,
         )
-        self.refused += refused
-        return scheduled
 
     def _joined(self, found: list[PartFound]) -> list[Proposal]:
-        """Return the parts' best graphs joined, then joined with one part's next best in place of its best.
+        """Return the parts' best graphs joined, and joined with one part's next best in place of its best, cheapest first.
 
         Without parts (a program that returns its inputs) there is nothing to join.
         """
@@ -286,9 +289,9 @@ class _Run:
         parts = [one.part for one in found]
         offers: list[list[Scheduled]] = []
         for one in found:
-            own = self._scheduled(one) if one.part.is_lax else []
+            own = self._scheduled(one) if one.part.is_lax else iter(())
             plain = as_written(one.part.graph, self.target)
-            best = sorted([*own, plain], key=lambda proposal: proposal.cost_us)[:PER_STRUCTURE]
+            best = islice(heapq.merge(own, [plain], key=_cost_us), PER_STRUCTURE)
             offers.append([proposal.realize() for proposal in best])
         picks = [[0] * len(offers)]
         for number, offer in enumerate(offers):
@@ -304,7 +307,7 @@ class _Run:
             cost = estimate(graph, hardware=self.target.hardware, choices=choices, preset=self.target.preset)
             scheduled = Scheduled(graph, choices, cost, "search, part by part")
             joined.append(proposal_of(scheduled))
-        return joined
+        return sorted(joined, key=_cost_us)
 
     # ------------------------------------------------------------------------------------------------------- the answer
     def _is_over(self) -> bool:
@@ -378,6 +381,10 @@ class _Run:
             kernel_choices=kernel_choices,
             passes=tuple(note_from_json(one) for one in cast(list[dict[str, Any]], values["passes"])),
         )  # fmt: skip
+
+
+def _cost_us(proposal: Proposal) -> float:
+    return proposal.cost_us
 
 
 def _preset(device: str) -> str:

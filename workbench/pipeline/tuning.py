@@ -1,13 +1,12 @@
-"""The second stage: structures become graphs with a schedule, are certified, and must pass the emitter.
+"""The second stage: graphs with a schedule are chosen by their modelled cost, certified, and must pass the emitter.
 
-Invariant: every structure is scored over its whole schedule space before any is dropped; a candidate that is handed on is
-equal to the program by `verify` and has been written as CUDA.
+Invariant: a candidate that is handed on is equal to the program by `verify` and has been written as CUDA.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -18,12 +17,10 @@ from workbench.cost.estimate import estimate
 from workbench.cost.hardware import Hardware
 from workbench.cost.launch import LaunchChoice
 from workbench.cost.presets import Preset
-from workbench.cost.schedules import ScheduleRow, ScheduleSpace
 from workbench.device.architecture import architecture
-from workbench.errors import EmitError, MissingRuleError, NotApplicableError
+from workbench.errors import EmitError, NotApplicableError
 from workbench.pipeline.candidate import Candidate, Refusal, refused_graph
 from workbench.pipeline.passes import accesses_by_launch, run_passes
-from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.verify.compare import verify
 from workbench.verify.elements import Elements, elements_of
@@ -36,9 +33,6 @@ LONG_WORK = 3e8
 
 LONGEST_WORK = 1.5e9
 """Multiply-adds up to which the best candidate is tested at true shapes all the same; about five seconds."""
-
-PER_TILING = 2
-"""Schedules of one structure whose longest kernel is tiled alike."""
 
 HOPELESS = 2.5
 """Times the cheapest candidate's cost above which one is not measured: the model is wrong by less."""
@@ -80,56 +74,20 @@ class Target:
     preset: Preset | None
 
 
-def schedule_structure(structure: Structure, target: Target, *, per_structure: int) -> list[Proposal]:
-    """Return a structure's best schedules by the model, ascending.
-
-    Raises: NotApplicableError where no schedule is legal; MissingRuleError for an operator without a cost rule.
-    """
-    space = ScheduleSpace(structure.graph, hardware=target.hardware, preset=target.preset)
-    rows = space.best(per_structure, per_tiling=PER_TILING)
-    if not rows:
-        why = "; ".join(f"{reason} ({count:,})" for reason, count in space.refused.items())
-        raise NotApplicableError(f"no schedule is legal on {target.device}: {why or 'its space is empty'}")
-
-    def realize(row: ScheduleRow) -> Scheduled:
-        real = space.realize(row)
-        return _priced(real.graph, real.choices, target, "search")
-
-    return [Proposal(row.cost_us, partial(realize, row), structure.structure_hash) for row in rows]
-
-
 def as_written(program: KernelGraph, target: Target) -> Proposal:
     """Return the program itself, every operator a kernel: what no candidate should be slower than."""
-    scheduled = _priced(program, (), target, "the program as written")
+    scheduled = priced(program, (), target, "the program as written")
     return proposal_of(scheduled)
 
 
-def _priced(graph: KernelGraph, choices: Sequence[LaunchChoice], target: Target, origin: str) -> Scheduled:
+def priced(graph: KernelGraph, choices: Sequence[LaunchChoice], target: Target, origin: str) -> Scheduled:
+    """Return a graph with its launch choices and what it costs so."""
     own = tuple(choices)
     return Scheduled(graph, own, estimate(graph, hardware=target.hardware, choices=own, preset=target.preset), origin)
 
 
-def schedule_all(
-    structures: Sequence[Structure],
-    target: Target,
-    *,
-    per_structure: int,
-    tell: Callable[[int], None],
-) -> tuple[list[Proposal], list[Refusal]]:
-    """Return the scheduled structures, cheapest first, and those that no schedule fits."""
-    scheduled: list[Proposal] = []
-    refused: list[Refusal] = []
-    for number, structure in enumerate(structures):
-        tell(number)
-        try:
-            scheduled += schedule_structure(structure, target, per_structure=per_structure)
-        except (NotApplicableError, MissingRuleError) as fault:
-            refused.append(refused_graph("schedule", structure.graph, str(fault)))
-    return sorted(scheduled, key=lambda one: one.cost_us), refused
-
-
 def accept(
-    proposals: Sequence[Proposal],
+    proposals: Iterable[Proposal],
     target: Target,
     certificates: Certificates,
     *,
@@ -191,6 +149,16 @@ def _modelled_us(
     target: Target, launches: Sequence[LaunchChoice], graph: KernelGraph, choices: Sequence[Choices]
 ) -> float:
     return _modelled(target, launches, graph, choices).total_us
+
+
+def hopeful(ascending: Iterable[Proposal]) -> list[Proposal]:
+    """Return what costs up to `HOPELESS` times the first; what comes after it is not asked for."""
+    found: list[Proposal] = []
+    for one in ascending:
+        if found and one.cost_us > HOPELESS * found[0].cost_us:
+            break
+        found.append(one)
+    return found
 
 
 def various(proposals: Sequence[Proposal], *, handicap: float) -> list[Proposal]:

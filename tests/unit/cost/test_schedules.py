@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.property.strategies import Options, kernel_graphs
 from tests.unit.cost.example_graphs import split_attention
 from workbench import programs
-from workbench.cost.candidates import ScheduleLimits, loop_counts, part_count, split_counts
+from workbench.cost.candidates import ScheduleLimits, evenness, evenness_alone, loop_counts, part_count, split_counts
 from workbench.cost.estimate import estimate
 from workbench.cost.hardware import hardware
 from workbench.cost.launch import LaunchChoice
@@ -26,7 +26,7 @@ from workbench.errors import MissingRuleError, NotApplicableError, UnknownNameEr
 from workbench.interpret import evaluate
 from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.ugraph.retile import Counts, retile
+from workbench.ugraph.retile import Counts, Retiler, retile
 from workbench.ugraph.serialize import load
 
 H200 = hardware("h200")
@@ -257,6 +257,20 @@ def test_axes_that_must_be_cut_evenly_are() -> None:
     table = ScheduleSpace(graph, hardware=H200).kernels[0]
     assert all(240 % count == 0 for count in table.columns["loop"].tolist())
     assert any(128 % count for count in table.columns["c"].tolist())
+
+
+@pytest.mark.parametrize("name", programs.names())
+def test_cuts_that_are_asked_for_together_need_to_be_as_even_as_when_asked_for_alone(name: str) -> None:
+    for graph in (*programs.known_good(name), split_attention(2, 40, 16, 300, split=6, loop=2)):
+        retiler = Retiler(graph)
+        assert list(evenness(retiler)) == [evenness_alone(retiler, tiling) for tiling in retiler.tilings]
+
+
+@settings(max_examples=40, deadline=None)
+@given(kernel_graphs(Options(max_steps=5)))
+def test_so_they_do_in_random_graphs(graph: KernelGraph) -> None:
+    retiler = Retiler(graph)
+    assert list(evenness(retiler)) == [evenness_alone(retiler, tiling) for tiling in retiler.tilings]
 
 
 def test_limits_and_counts() -> None:
