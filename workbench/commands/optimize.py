@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the random tests (default 0)")
     parser.add_argument(
         "--max-block-ops", type=int, metavar="N",
-        help=f"operators of all block graphs together (default {space.max_block_ops}, {NARROW} where that takes long)",
+        help=f"operators of all block graphs together (default {space.max_block_ops}, {NARROW} where that space is too large)",
     )  # fmt: skip
     parser.add_argument("--without", metavar="A,B", help=f"leave out passes of the optimizer, of {','.join(PASSES)}")
     parser.add_argument(

@@ -6,7 +6,6 @@ counted, with one example in words.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +14,7 @@ from pathlib import Path
 from workbench.pipeline.candidate import Refusal
 from workbench.pipeline.progress import Progress, Stage
 from workbench.pipeline.run_folder import RunFolder
-from workbench.search.events import Completed, Finished, Pruned, Refused, Verified
+from workbench.search.events import Completed, Finished, Pruned, Refused, ValueKept, Verified
 from workbench.search.events import Progress as SearchProgress
 from workbench.search.searching import search
 from workbench.search.space import Space
@@ -23,9 +22,19 @@ from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.lax import LaxPart, split_lax
 
-NARROW, HARD_CPU_S = 8, 0.8
-"""Operators of the space that is searched first where none is named, and the processor time after which a wider one is
-left alone: the time grows up to fiftyfold per operator where roots of sums have to be taken apart."""
+NARROW = 8
+"""Operators of the space that is searched first where none is named."""
+
+OUT_OF_REACH = 4
+"""Values that are met in the narrow space and take more operators than are left, for each that is kept, above which a wider
+space is left alone: it would take most of them apart. Roots of sums have 7 to 13, other programs less than 3; the time of
+one of them (ntrans) grows more than thirtyfold from 8 to 11 operators."""
+
+MANY_STRUCTURES = 200
+"""Structures of the narrow space above which a wider one, which has still more, is left alone."""
+
+DEMAND = "demand"
+"""The search's rule for values that take more operators than are left."""
 
 LARGEST_PART = 12
 """Operators of the kernel level above which a part is cut further: the search's limit on operators, and a little more."""
@@ -36,8 +45,8 @@ class PartFound:
     """What the search found for one part.
 
     Attributes: part; space: that was searched; structures: each once by structure hash; refusals; finished: the counts,
-    None if interrupted or if
-    the part is not searched (one operator without meaning in a field).
+    None if interrupted or if the part is not searched (one operator without meaning in a field); kept: values that may be
+    part of a graph; out_of_reach: values that would take more operators than are left; both of all plans together.
     """
 
     part: LaxPart
@@ -45,6 +54,8 @@ class PartFound:
     structures: list[Structure] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     finished: Finished | None = None
+    kept: int = 0
+    out_of_reach: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +81,19 @@ def subjects_of(program: KernelGraph) -> Subjects:
 def find_in_default_space(
     part: LaxPart, number: int, folder: RunFolder, *, seed: int, progress: Progress, is_stopped: Callable[[], bool]
 ) -> PartFound:
-    """Return the structures of a part in the default space, or in a narrower one where that alone takes long.
+    """Return the structures of a part in the default space, or in a narrower one where the default one is too large.
 
-    The choice is kept in the folder, so that a continued run makes the same. Raises: as `find_structures`.
+    The choice depends on what the narrow search tells, not on how fast it was, and is kept in the folder. Raises: as
+    `find_structures`.
     """
     search = partial(find_structures, part, seed=seed, progress=progress, is_stopped=is_stopped)
     record = folder.record(number)
     chosen = folder.chosen_space(number)
     if chosen is None:
-        cpu, wall = time.process_time(), time.perf_counter()
         found = search(Space(max_block_ops=NARROW), record=record)
         if found.finished is None:
             return found  # the same call continues in the narrow space
-        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        if whole_cpu_s(cpu, wall, found.finished.seconds) > HARD_CPU_S:
+        if is_large(found):
             folder.choose_space(number, NARROW)
             return found
         record.unlink(missing_ok=True)  # a record is of one space
@@ -92,13 +102,9 @@ def find_in_default_space(
     return search(Space(max_block_ops=chosen), record=record)
 
 
-def whole_cpu_s(cpu_s: float, wall_s: float, whole_wall_s: float) -> float:
-    """Return the processor time of a search over all calls, from this one's two times and the wall time of all.
-
-    Earlier calls, of which the record kept the wall time only, count at this one's rate.
-    """
-    earlier_s = max(0.0, whole_wall_s - wall_s)
-    return cpu_s + earlier_s * min(1.0, cpu_s / wall_s if wall_s > 0 else 1.0)
+def is_large(narrow: PartFound) -> bool:
+    """Return whether a space wider than the one searched would hold too much, by what was met in it."""
+    return narrow.out_of_reach > OUT_OF_REACH * narrow.kept or len(narrow.structures) > MANY_STRUCTURES
 
 
 def find_structures(
@@ -146,7 +152,10 @@ def find_structures(
                             structure_hash=event.graph.structure_hash,
                         )
                     )
+                case ValueKept():
+                    found.kept += 1
                 case Pruned():
+                    found.out_of_reach += event.rule == DEMAND
                     counts[event.rule] = counts.get(event.rule, 0) + event.count
                     examples.setdefault(event.rule, event)
                 case Finished():

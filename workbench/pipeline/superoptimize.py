@@ -71,8 +71,8 @@ MEASURED_PER_S = 1.0
 class Options:
     """How a program is superoptimized.
 
-    Attributes: space: which µGraphs are looked for (None: the default space, or a narrower one where that alone takes
-    long); error: wanted bound of each certificate; seed: of every random choice;
+    Attributes: space: which µGraphs are looked for (None: the default space, or a narrower one where that is too large);
+    error: wanted bound of each certificate; seed: of every random choice;
     keep: candidates that are certified (None: 8, or 24 and more with a larger budget where a GPU measures them); preset:
     of the cost model (None: the one fitted to measurements where the device's generation was measured); stable: offer
     every structure with exponentials also with its rows' maxima subtracted (done without asking where the program itself
