@@ -22,7 +22,8 @@ from workbench.commands import findings, requests
 from workbench.commands.answer import Answer, Call, Json
 from workbench.errors import UsageError
 from workbench.search.engine import search as search_values
-from workbench.search.events import Event, Progress
+from workbench.search.events import Event, Progress, Verified
+from workbench.search.forked import Forked
 from workbench.search.nearest import nearest_value
 from workbench.search.recording import Recorder, Subject
 from workbench.search.searching import Engine, default_engine, search, subject_of
@@ -68,7 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pruners", metavar="A,B", help="what prunes, by name (the prefix engine, unless --engine says otherwise)"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the random tests (default 0)")
-    parser.add_argument("--workers", type=int, metavar="N", help="search in so many processes (default: in this one)")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="search in so many further processes (default: in this one, and a copy)",
+    )
     parser.add_argument("--record", type=Path, metavar="FILE", help="write every event to this file, for replay")
     parser.add_argument("--resume", action="store_true", help="continue where an interrupted search stopped")
     parser.add_argument(
@@ -99,9 +105,10 @@ def run(call: Call) -> Answer:
     verifier = partial(verify, shapes="reduced", seed=arguments.seed) if arguments.certify else None
     subject = subject_of(program, space, engine, pruners, verifier, arguments.seed)
     recorder = _recorder(arguments, subject)
+    helped = Forked(ahead=_hashed, settles=arguments.record is not None)
     events = search(
         program, space=space, engine=engine, pruners=pruners, verifier=verifier, seed=arguments.seed,
-        executor=arguments.workers, record=recorder,
+        executor=helped if arguments.workers is None else arguments.workers, record=recorder,
     )  # fmt: skip
     found = Found(space)
     interrupted = ""
@@ -135,6 +142,12 @@ def run(call: Call) -> Answer:
     values["seconds"] = time.perf_counter() - start
     values["peak_mb"] = _peak_mb()
     return Answer("\n".join(lines), values, is_yes=bool(found.structures), interrupted=interrupted)
+
+
+def _hashed(event: Event) -> None:
+    """Have the hash of a structure, which `Found` asks for and the graph keeps, worked out where it was found."""
+    if isinstance(event, Verified):
+        _ = event.graph.structure_hash
 
 
 def _pruners(names: str | None) -> tuple[str, ...] | None:
@@ -200,6 +213,6 @@ def _nearest_miss(program: KernelGraph, space: Space, found: Found, call: Call) 
 
 
 def _peak_mb() -> float:
-    """Return the most memory the process has held, in megabytes (10^6 bytes)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """Return the most memory that was held, at most, in megabytes (10^6 bytes): by the process, and by its largest helper."""
+    peak = sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from workbench.search.events import Completed, Event, Finished, Progress, Refused, Verified
 from workbench.search.work import Known, Outcome, Unit, Work
 
 
+@runtime_checkable
 class Runner(Protocol):
     """Runs the units of a round."""
 

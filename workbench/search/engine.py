@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 from workbench.errors import MemoryLimitError, NotApplicableError
 from workbench.search.built_blocks import BuiltBlocks
@@ -76,7 +75,7 @@ _NESTED = "what its loop accumulates would have to depend on what it has accumul
 
 
 class ValueSearch:
-    """The search as units of work: first the plans that cut no axis, then the others, then what is to be verified."""
+    """The search as units of work: the plans, those that cut no axis first, then what is to be verified."""
 
     def __init__(self, program: KernelGraph, space: Space, verifier: Verifier | None, seed: int) -> None:
         """Read the program. Raises: UsageError for a program that already has block graphs."""
@@ -97,21 +96,30 @@ class ValueSearch:
         return sum(map(len, self._groups.values()))
 
     def rounds(self) -> Generator[Sequence[Unit], Sequence[Outcome], None]:
-        """Yield the rounds: depths of folds, which the first group finds, spare later groups hopeless plans."""
+        """Yield the round of plans, and that of verification if another verifier was given."""
         if self._outside:
             yield [Outside(self._outside)]
-        screens = self.verifier is None
-        groups = [PlanGroup(self.shared, n, tuple(plans), screens) for n, plans in enumerate(self._groups.values())]
+        screens, depths = self.verifier is None, self._depths()
+        groups = [
+            PlanGroup(self.shared, number, tuple(plans), screens, depths)
+            for number, plans in enumerate(self._groups.values())
+        ]
         if groups:
-            (first,) = yield groups[:1]
-            depths = cast(Mapping[str, int] | None, first.facts.get("depths"))
-            yield [replace(group, depths=depths) for group in groups[1:]]
+            yield groups
         if self.verifier is not None:
             completed = self._completed
             yield [
                 VerifyBlock(self.shared.program, self.verifier, tuple(completed[start : start + BLOCK]))
                 for start in range(0, len(completed), BLOCK)
             ]
+
+    def _depths(self) -> dict[str, int]:
+        """Return how deep folds nest over each axis, which spares groups hopeless plans; the first group cuts no axis."""
+        first = next(iter(self._groups.values()), None)
+        if first is None:
+            return {}
+        nesting = Nesting(self.shared.expressions(axis_parts(first[0])))
+        return {axis: nesting.depth(axis) for axis in self.shared.problem.reduced}
 
     def note(self, event: Event) -> None:
         """Keep what is to be verified."""
@@ -126,7 +134,7 @@ class Outside:
     why: tuple[str, ...]
     counts_on = True
     name = "what is out of the space"
-    steps = 0
+    steps, weight = 0, 1
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         """Yield the reasons."""
@@ -143,7 +151,7 @@ class VerifyBlock:
     verifier: Verifier
     structures: tuple[tuple[int, KernelGraph], ...]
     counts_on = False
-    steps = 0
+    steps, weight = 0, 1
 
     @property
     def name(self) -> str:
@@ -169,14 +177,14 @@ def judged(number: int, graph: KernelGraph, verdict: VerdictLike) -> Verified | 
 class PlanGroup:
     """A unit: plans that cut the same axes into the same parts.
 
-    screens: whether it tests its structures itself; depths: of folds, by axis; None if they are not known.
+    screens: whether it tests its structures itself; depths: of folds, by axis.
     """
 
     shared: Shared
     number: int
     plans: tuple[Plan, ...]
     screens: bool
-    depths: Mapping[str, int] | None = None
+    depths: Mapping[str, int]
     counts_on = True
 
     @property
@@ -189,6 +197,11 @@ class PlanGroup:
     def steps(self) -> int:
         """How many plans."""
         return len(self.plans)
+
+    @property
+    def weight(self) -> int:
+        """More for more plans, and for more axes that they cut."""
+        return len(self.plans) * (1 + len(axis_parts(self.plans[0])))
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         """Yield what the plans have."""
@@ -208,14 +221,13 @@ class _Group:
         self.found: dict[tuple[int, ...], Sketch] = {}
         self.pruned: Counter[str] = Counter()
         self.states = self.candidates = self.incomplete = 0
-        self.facts: dict[str, object] = {}
         self.blocks = BuiltBlocks()
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         depths = self.unit.depths
         plans = []
         for plan in self.unit.plans:
-            if depths is not None and is_hopeless(plan, self.space, depths.__getitem__):
+            if is_hopeless(plan, self.space, depths.__getitem__):
                 self.pruned["nested folds"] += 1
                 yield Pruned(plan.describe(), "nested folds", Said("the whole plan"), Said(_NESTED))
             else:
@@ -225,9 +237,6 @@ class _Group:
             expressions = self.unit.shared.expressions(axis_parts(plans[0]))
             self.incomplete += expressions.incomplete
             texts = ValueTexts(expressions)
-            if self.unit.number == 0:
-                nesting = Nesting(expressions)
-                self.facts["depths"] = {axis: nesting.depth(axis) for axis in self.problem.reduced}
             for plan in plans:
                 yield Started(plan.describe())
                 yield from self._plan(expressions, texts, plan)
@@ -243,7 +252,6 @@ class _Group:
             incomplete=self.incomplete,
             numbers=len(self.found),
             pruned=dict(self.pruned),
-            facts=self.facts,
         )
 
     def _test(self, known: Known) -> Generator[Event, None, tuple[int, int]]:

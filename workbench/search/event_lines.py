@@ -20,7 +20,7 @@ from hashlib import blake2b
 from typing import cast, get_args
 
 from workbench.errors import FormatError
-from workbench.search.events import Event, Said
+from workbench.search.events import Event, Said, Text
 from workbench.search.verdicts import RecordedVerdict, Screening, VerdictLike
 from workbench.ugraph.json_writer import write_graph
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -160,14 +160,19 @@ def _fields(cls: type) -> dict[str, bool]:
     return _FIELDS[cls]
 
 
-def settled(event: Event) -> Event:
-    """Return an event whose texts are written out, so that it can travel to another process."""
+def with_texts(event: Event, change: Callable[[str, Text], Text]) -> Event:
+    """Return an event with other texts in place of those that are not written out. change: by the field's name."""
     changes = {
-        name: Said(getattr(event, name)())
+        name: change(name, text)
         for name, is_text in _fields(type(event)).items()
-        if is_text and callable(getattr(event, name)) and not isinstance(getattr(event, name), Said)
+        if is_text and callable(text := getattr(event, name)) and not isinstance(text, Said)
     }
     return replace(event, **changes) if changes else event  # type: ignore[arg-type]
+
+
+def settled(event: Event) -> Event:
+    """Return an event whose texts are written out, so that it can travel to another process."""
+    return with_texts(event, lambda _, text: Said(text()))
 
 
 def _short(line: bytes | str) -> str:

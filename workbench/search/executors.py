@@ -16,7 +16,7 @@ from workbench.search.driver import InProcess, Runner
 from workbench.search.event_lines import settled
 from workbench.search.events import Event, Pruned, Said
 from workbench.search.local_processes import LocalProcesses
-from workbench.search.work import Known, Outcome, Unit
+from workbench.search.work import Known, Outcome, Unit, collected
 
 LOST = "worker lost"
 """The rule that a unit is left out by when it ends its worker twice."""
@@ -33,8 +33,8 @@ class HasExecutor(Protocol):
         ...
 
 
-def runner_of(executor: Executor | HasExecutor | int | None) -> Runner:
-    """Return what runs units: in this process (None), so many processes, an executor, or a cluster's client.
+def runner_of(executor: Executor | HasExecutor | Runner | int | None) -> Runner:
+    """Return what runs units: in this process (None), so many processes, an executor, a cluster's client, or a runner.
 
     Raises: UsageError for anything else.
     """
@@ -45,6 +45,8 @@ def runner_of(executor: Executor | HasExecutor | int | None) -> Runner:
     get_executor = getattr(executor, "get_executor", None)
     if get_executor is not None:
         return WithExecutor(cast(Executor, get_executor()))
+    if isinstance(executor, Runner):
+        return executor
     if not callable(getattr(executor, "submit", None)):
         raise UsageError(f"executor {executor!r}: expected an executor, a number of processes, or a cluster's client")
     return WithExecutor(cast(Executor, executor))
@@ -52,13 +54,8 @@ def runner_of(executor: Executor | HasExecutor | int | None) -> Runner:
 
 def run_unit(unit: Unit, known: Known) -> _Result:
     """Return all events of a unit, texts written out, and its outcome; this is what workers do."""
-    events: list[Event] = []
-    run = unit.events(known)
-    while True:
-        try:
-            events.append(settled(next(run)))
-        except StopIteration as end:
-            return events, cast(Outcome, end.value)
+    events, outcome = collected(unit, known)
+    return [settled(event) for event in events], outcome
 
 
 class WithExecutor:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from workbench.errors import UsageError
-from workbench.search.driver import drive
+from workbench.search.driver import Runner, drive
 from workbench.search.engine import ValueSearch
 from workbench.search.events import Event
 from workbench.search.executors import HasExecutor, runner_of
@@ -37,7 +37,7 @@ def search(
     options: Mapping[str, object] | None = None,
     verifier: Verifier | None = None,
     seed: int = 0,
-    executor: Executor | HasExecutor | int | None = None,
+    executor: Executor | HasExecutor | Runner | int | None = None,
     record: str | os.PathLike[str] | Recorder | None = None,
     resume: bool = True,
 ) -> Generator[Event, None, None]:
@@ -50,7 +50,7 @@ def search(
     rule drops, True to go on with it), `quiet` (say only what is complete), `unique`, `limits`, `tests`, `seconds`.
     verifier: asked about every structure; by default each is screened by a random test in a pair of finite fields.
     seed: of the screening. executor: anything with the interface of `concurrent.futures.Executor`, a number of
-    processes, or a client of a cluster (Dask); by default the work is done here. The events do not depend on it.
+    processes, a client of a cluster (Dask), or a `driver.Runner`; by default the work is done here. The events do not depend on it.
     record: a file of the events, which `replay` reads; when it holds an interrupted search for the same, that one's
     events come first and it is continued (resume=False: started anew). Closing the generator, Ctrl-C and a killed
     process all leave such a file.

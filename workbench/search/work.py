@@ -7,9 +7,9 @@ what came before, in the order of the units, so that the stream is the same whoe
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 from workbench.search.events import Event
 from workbench.search.verdicts import VerdictLike
@@ -51,6 +51,11 @@ class Unit(Protocol):
         ...
 
     @property
+    def weight(self) -> int:
+        """How much work it may be beside the other units of its round: a guess."""
+        ...
+
+    @property
     def counts_on(self) -> bool:
         """True when its structure numbers count from zero, False when they are those of the whole search."""
         ...
@@ -58,6 +63,20 @@ class Unit(Protocol):
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         """Yield the events; return the outcome."""
         ...
+
+
+def collected(unit: Unit, known: Known, each: Callable[[Event], object] | None = None) -> tuple[list[Event], Outcome]:
+    """Return all events of a unit and its outcome. each: called with every event as it comes."""
+    events: list[Event] = []
+    run = unit.events(known)
+    while True:
+        try:
+            event = next(run)
+        except StopIteration as end:
+            return events, cast(Outcome, end.value)
+        events.append(event)
+        if each is not None:
+            each(event)
 
 
 class Work(Protocol):

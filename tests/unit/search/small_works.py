@@ -49,6 +49,7 @@ class Small:
     asked: Path | None = None
     counts_on = True
     steps = 1
+    weight = 1
 
     @property
     def name(self) -> str:

@@ -19,7 +19,7 @@ def test_a_program_of_sums_needs_no_library() -> None:
 
 
 def test_another_process_reads_the_program_once() -> None:
-    units = [PlanGroup(Shared(PRODUCT, Space(), 0), number, (), screens=True) for number in range(2)]
+    units = [PlanGroup(Shared(PRODUCT, Space(), 0), number, (), screens=True, depths={}) for number in range(2)]
     one, two = (pickle.loads(pickle.dumps(unit)) for unit in units)
     assert one.shared is two.shared
     assert one.shared.problem.extents == problem_of(PRODUCT).extents

@@ -109,6 +109,7 @@ class PlanOfPrefixes:
     plan: Plan
     counts_on = True
     steps = 1
+    weight = 1
 
     @property
     def name(self) -> str:

@@ -1,0 +1,181 @@
+"""Searches that a copy of their process helps with; each is run in a process of its own, where no thread stands by.
+
+python -c "from tests.unit.search.forked_runs import NAME; NAME(...)"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import workbench as wb
+from tests.unit.search.small_works import Small, SmallWork, lines_of
+from workbench.search import forked
+from workbench.search.driver import drive
+from workbench.search.events import Event, Pruned, Said, Started
+from workbench.search.forked import Forked
+from workbench.search.recording import Recorder
+from workbench.search.searching import subject_of
+from workbench.search.space import Space
+from workbench.search.work import Known, Outcome
+
+forked.AFTER_S = 0.0
+PROGRAM, SPACE = wb.programs.get("gqa"), Space()
+
+
+def open_files() -> int:
+    """Return how many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def has_children() -> bool:
+    """Return whether a process that this one made has not been waited for."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def tell(**values: object) -> None:
+    """Print what a test reads, and that nothing is left behind."""
+    print(json.dumps({**values, "children": has_children()}))
+
+
+def whole_search(folder: str) -> None:
+    """A search alone, with a copy, and with one that writes all texts; who saw the copy's events; open files."""
+    seen = Path(folder) / "seen"
+
+    def ahead(event: Event) -> None:
+        with seen.open("a") as file:
+            file.write(f"{os.getpid()} ")
+
+    alone = lines_of(list(wb.search(PROGRAM, space=SPACE)))
+    before = open_files()
+    later = lines_of(list(wb.search(PROGRAM, space=SPACE, executor=Forked(ahead=ahead))))
+    settled = lines_of(list(wb.search(PROGRAM, space=SPACE, executor=Forked(ahead=ahead, settles=True))))
+    processes = set(seen.read_text().split())
+    tell(
+        later=later == alone, settled=settled == alone, events=len(alone), copies=len(processes),
+        here=str(os.getpid()) in processes, files=open_files() - before,
+    )  # fmt: skip
+
+
+def texts_of_the_copy() -> None:
+    """How many texts come later, and whether they are then what they are without a copy."""
+    alone = list(wb.search(PROGRAM, space=SPACE))
+    events = list(wb.search(PROGRAM, space=SPACE, executor=Forked()))
+    pairs = [
+        (one.evidence, other.evidence)
+        for one, other in zip(alone, events, strict=True)
+        if isinstance(one, Pruned) and isinstance(other, Pruned)
+    ]
+    tell(
+        later=sum(isinstance(other, forked.Later) for _, other in pairs),
+        same=all(one() == other() for one, other in pairs),
+    )
+
+
+def killed_copy(folder: str) -> None:
+    """The copy dies at its first unit."""
+    units = [Small(0), Small(1, kills=(Path(folder) / "killed", 1)), Small(2), Small(3)]
+    events = list(drive(SmallWork(units), runner=Forked()))
+    expected = list(drive(SmallWork([Small(number) for number in range(4)])))
+    tell(same=lines_of(events) == lines_of(expected))
+
+
+def failing_unit() -> None:
+    """A unit fails, in the copy and then here."""
+    said = ""
+    try:
+        list(drive(SmallWork([Small(0), Small(1, fails=True), Small(2)]), runner=Forked()))
+    except ArithmeticError as error:
+        said = str(error)
+    tell(said=said)
+
+
+def left_early() -> None:
+    """A search that is closed while the copy works."""
+    before = open_files()
+    run = drive(Endless(), runner=Forked())
+    next(run)
+    run.close()
+    tell(files=open_files() - before)
+
+
+def continued(folder: str) -> None:
+    """A record of a search with a copy, left in the middle and continued with another."""
+    path = Path(folder) / "run.jsonl"
+    alone = lines_of(list(wb.search(PROGRAM, space=SPACE)))
+    subject = subject_of(PROGRAM, SPACE, "values", None, None, 0)
+    run = wb.search(PROGRAM, space=SPACE, executor=Forked(settles=True), record=Recorder(path, subject))
+    for _ in range(len(alone) // 2):
+        next(run)
+    run.close()
+    again = lines_of(list(wb.search(PROGRAM, space=SPACE, executor=Forked(), record=path)))
+    tell(same=again == alone, replayed=lines_of(list(wb.replay(path))) == alone)
+
+
+def beside_a_thread() -> None:
+    """Whether a copy would be made, alone and beside a thread."""
+    alone = forked.can_fork(3), forked.can_fork(2)
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    beside = forked.can_fork(3)
+    end.set()
+    thread.join()
+    tell(alone=alone, beside=beside, processors=len(os.sched_getaffinity(0)))
+
+
+@dataclass(frozen=True)
+class EndlessUnit:
+    """A unit that never ends, unless it is unit 0, which waits. file: where the process that does it leaves its number."""
+
+    number: int
+    file: Path | None = None
+    counts_on = True
+    steps = weight = 1
+
+    @property
+    def name(self) -> str:
+        return f"unit {self.number}"
+
+    def events(self, known: Known) -> Generator[Event, None, Outcome]:
+        yield Started(self.name)
+        if self.file is not None:
+            self.file.write_text(str(os.getpid()))
+        while True:
+            time.sleep(0.01)
+            if self.number:
+                yield Pruned(self.name, "none", Said(""), Said(""))
+
+
+@dataclass
+class Endless:
+    """Three units that never end."""
+
+    file: Path | None = None
+    total = 3
+
+    def rounds(self) -> Generator[list[EndlessUnit], object, None]:
+        yield [EndlessUnit(0), EndlessUnit(1, self.file), EndlessUnit(2)]
+
+    def note(self, event: Event) -> None:
+        pass
+
+
+def ended_from_outside(folder: str) -> None:
+    """This process ends itself the hard way once its copy has begun."""
+    file = Path(folder) / "copy"
+    run = drive(Endless(file), runner=Forked())
+    next(run)
+    while not (file.exists() and file.read_text()):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
