@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +32,10 @@ from workbench.shipped import shipped_path
 
 COPIES = "workbench-notebooks"
 CURE = "pip install 'mugraph-workbench[lab]'"
+_QUIET = "--Application.log_level=WARN"
+"""Otherwise the address drowns in what the server and its extensions say of themselves."""
+_NO_SHIM = "--ServerApp.jpserver_extensions=notebook_shim=False"
+"""It is there for extensions of before JupyterLab, and reads every setting of the server, deprecated ones with a warning."""
 _PAGE = "import workbench as wb\n\npad = wb.widgets.Launchpad()\npad"
 
 
@@ -80,7 +85,10 @@ def run(call: Call) -> Answer:
         values: dict[str, Json] = {"command": [*command], "url": url, "folder": str(folder), "server": module}
         if dry:
             return Answer(f"would start {module} at {url}\n{' '.join(command)}", values)
-        code = serve(command, url, token, opens=not arguments.no_browser, quiet=bool(arguments.json))
+        told = invitation("the launchpad" if arguments.voila else f"the notebooks in {folder}", url, port)
+        call.progress(f"starting {module}")
+        opens = None if arguments.no_browser else url
+        code = serve(command, told, port, token, opens=opens, quiet=bool(arguments.json))
     return Answer(f"{module} ended", {**values, "exit_code": code}, is_yes=code in (0, None))
 
 
@@ -88,7 +96,7 @@ def lab_command(folder: Path, port: int) -> list[str]:
     """Return the command that serves a folder of notebooks; it takes its token from the environment."""
     return [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0",
-        f"--ServerApp.root_dir={folder}", "--LabApp.news_url=None", *_as_root(),
+        f"--ServerApp.root_dir={folder}", "--LabApp.news_url=None", _QUIET, _NO_SHIM, *_as_root(),
     ]  # fmt: skip
 
 
@@ -96,7 +104,7 @@ def voila_command(page: Path, port: int) -> list[str]:
     """Return the command that shows one notebook as a page; its token stands in a file beside the notebook."""
     return [
         sys.executable, "-m", "voila", str(page), "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1",
-        f"--Voila.config_file_paths={page.parent}", "--theme=light",
+        f"--Voila.config_file_paths={page.parent}", "--theme=light", _QUIET,
     ]  # fmt: skip
 
 
@@ -104,18 +112,30 @@ def _as_root() -> list[str]:
     return ["--ServerApp.allow_root=True"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
 
 
-def serve(command: list[str], url: str, token: str, *, opens: bool, quiet: bool) -> int:
-    """Run a server until it ends, Ctrl-C, or this process is asked to end; return its exit code, 0 after Ctrl-C."""
+def invitation(what: str, url: str, port: int) -> str:
+    """Return what is said as soon as the server answers: the address in a line of its own, and who can open it."""
+    return (
+        f"workbench: open {what} at\n\n    {url}\n\n"
+        f"on this machine (from another: ssh -L {port}:127.0.0.1:{port} to here first); Ctrl-C ends it"
+    )
+
+
+def serve(command: list[str], told: str, port: int, token: str, *, opens: str | None, quiet: bool) -> int:
+    """Run a server until it ends, Ctrl-C, or this process is asked to end; return its exit code, 0 after Ctrl-C.
+
+    told: printed to standard error as soon as the server listens on the port; opens: an address for the browser, then.
+    """
     before = signal.signal(signal.SIGTERM, _end) if threading.current_thread() is threading.main_thread() else None
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL if quiet else None, env={**os.environ, "JUPYTER_TOKEN": token}
     )
-    print(f"workbench: open {url}  (Ctrl-C ends it)", file=sys.stderr, flush=True)
-    if opens:
-        timer = threading.Timer(2.0, webbrowser.open, (url,))
-        timer.daemon = True
-        timer.start()
     try:
+        while process.poll() is None and not is_listening(port):
+            time.sleep(0.1)
+        if process.poll() is None:
+            print(told, file=sys.stderr, flush=True)
+            if opens:
+                threading.Thread(target=webbrowser.open, args=(opens,), daemon=True).start()
         return process.wait()
     except KeyboardInterrupt:
         process.terminate()
@@ -192,6 +212,12 @@ def check_port(port: int) -> None:
         except OSError as error:
             why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
             raise UsageError(f"--port {port} {why}; leave it away for a free one, or give another") from error
+
+
+def is_listening(port: int) -> bool:
+    """Return whether somebody on this machine listens on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:

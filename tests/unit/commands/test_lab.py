@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import webbrowser
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_the_server_ends_with_its_command(tmp_path: Path) -> None:
     server = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     code = (
         "import sys; from workbench.commands.lab import serve; "
-        f"sys.exit(serve([sys.executable, '-c', {server!r}], 'url', 'token', opens=False, quiet=True))"
+        f"sys.exit(serve([sys.executable, '-c', {server!r}], 'told', {lab.free_port()}, 'token', opens=None, quiet=True))"
     )
     command = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
@@ -96,6 +97,38 @@ def test_the_server_ends_with_its_command(tmp_path: Path) -> None:
     finally:
         command.kill()
         command.wait()
+
+
+def test_the_address_is_told_when_the_server_answers_and_the_browser_opened(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, told_before = lab.free_port(), []
+
+    def browse(url: str) -> None:
+        told_before.append((url, capsys.readouterr().err))
+        socket.create_connection(("127.0.0.1", port)).close()
+
+    monkeypatch.setattr(webbrowser, "open", browse)
+    server = (
+        f"import socket; s = socket.create_server(('127.0.0.1', {port})); s.accept(); s.accept()"  # asked, then opened
+    )
+    assert lab.serve([sys.executable, "-c", server], "told", port, "token", opens="the address", quiet=True) == 0
+    assert told_before == [("the address", "told\n")]
+
+
+def test_a_server_that_ends_at_once_is_not_opened(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webbrowser, "open", pytest.fail)
+    command = [sys.executable, "-c", "import sys; sys.exit(3)"]
+    assert lab.serve(command, "told", lab.free_port(), "token", opens="the address", quiet=True) == 3
+    assert capsys.readouterr().err == ""
+
+
+def test_the_address_stands_in_a_line_of_its_own() -> None:
+    assert "    http://127.0.0.1:8123/lab?token=x" in lab.invitation(
+        "it", "http://127.0.0.1:8123/lab?token=x", 8123
+    ).split("\n")
 
 
 def test_without_jupyterlab_it_says_how_to_get_it(
