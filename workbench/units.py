@@ -25,3 +25,8 @@ def format_seconds(time_s: float) -> str:
         if abs(time_s) >= factor:
             return f"{time_s / factor:.3g} {unit}"
     return f"{time_s / 1e-9:.3g} ns"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with what it counts, which takes an s where it is not one: "1 kernel", "2,048 kernels"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

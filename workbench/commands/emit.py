@@ -21,6 +21,7 @@ from workbench.pipeline.kept_best import KeptBest, load_best
 from workbench.pipeline.run_folder import BEST
 from workbench.programs import registry
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -193,8 +194,3 @@ def written(out: Path, files: Sequence[Path], program: EmittedProgram, arch: str
             f"    {build_command(program, arch)} && ./launcher    # checks and times itself",
         ]
     return "\n".join([*lines, "    from torch_op import run    # in Python: run(...) takes tensors of torch"])
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number and what it counts: "1 kernel", "2 kernels"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -21,6 +21,7 @@ from workbench.errors import FieldError, NotApplicableError, OutsideLaxError, Us
 from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
 from workbench.ugraph.nodes import Accumulator, OpNode, ThreadNode
 from workbench.ugraph.reinstantiate import joint_reduction
+from workbench.units import counted
 from workbench.verify.elements import have_equal_forms
 from workbench.verify.error_bound import Bound, bound_per_test, combined, tests_needed
 from workbench.verify.evaluation_work import evaluation_work
@@ -191,7 +192,7 @@ def _proved_by_forms(
     own = tuple(tensor.shape for tensor in work.program.inputs)
     work.instances.append(Instance(shapes=own, reduced=False, tests=0, exact=True))
     work.error_bound = 0.0
-    tests = f"; {work.tests} random tests agree as well" if work.tests else ""
+    tests = f"; {_agreeing(work.tests)} as well" if work.tests else ""
     if not cases:
         tests = f"; no reduced instance to test besides, and true shapes take {cost:.2g} multiply-adds"
     return work.verdict(
@@ -242,16 +243,22 @@ def _prove(work: _Comparison, program: KernelGraph, candidate: KernelGraph, *, r
     work.cells += proof.cells
     work.error_bound = 0.0
     where = "at a reduced instance only" if reduced else "at true shapes"
-    return work.verdict("equal", f"proved by exact normal form {where}, {proof.elements} elements", proved=True)
+    return work.verdict(
+        "equal", f"proved by exact normal form {where}, {counted(proof.elements, 'element')}", proved=True
+    )
+
+
+def _agreeing(tests: int) -> str:
+    return f"{counted(tests, 'random test')} {'agrees' if tests == 1 else 'agree'}"
 
 
 def _equal(work: _Comparison, *, at_true: bool, why_not: str, cost: float) -> Verdict:
     bound = work.bound
     if bound is None or work.error_bound is None or work.error_bound >= 1:
         reason = bound.reason if bound and bound.reason else "no bound below 1 is known"
-        return work.verdict("unknown", f"{work.tests} random tests agree, but {reason}")
+        return work.verdict("unknown", f"{_agreeing(work.tests)}, but {reason}")
     where = "true shapes" if at_true else "reduced shapes only"
-    parts = [f"{work.tests} random tests agree; {bound.name} bound {work.error_bound:.3g} at {where}"]
+    parts = [f"{_agreeing(work.tests)}; {bound.name} bound {work.error_bound:.3g} at {where}"]
     if not at_true:
         parts.append(f"true shapes were not tested ({cost:.2g} multiply-adds; ask for shapes='true')" if cost > MAX_WORK
                      else "true shapes were not tested")  # fmt: skip

@@ -24,6 +24,7 @@ from workbench.interpret.exact import exact_outputs, opaque_value
 from workbench.interpret.floats import evaluate
 from workbench.ops.spec import Array
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 from workbench.verify.cells import Decision, decide
 from workbench.verify.exact_points import Difference, confirm, draw_points, most_different, point_at
 from workbench.verify.verdict import Witness
@@ -71,7 +72,7 @@ class Proof(Displayed):
         shapes = ", ".join(str(list(shape)) for shape in self.shapes)
         lines = [
             f"{self.kind}: {self.reason}",
-            f"  shapes {shapes}; {self.elements} elements, {self.distinct} distinct",
+            f"  shapes {shapes}; {counted(self.elements, 'element')}, {self.distinct} distinct",
         ]
         if self.witness:
             lines.append(f"  witness: {self.witness.describe()}")

@@ -14,6 +14,7 @@ from workbench.core.shapes import Shape
 from workbench.display import Displayed
 from workbench.errors import FormatError
 from workbench.ops.spec import Array
+from workbench.units import counted
 
 VerdictKind = Literal["equal", "different", "unknown"]
 
@@ -103,25 +104,21 @@ class Verdict(Displayed):
     def describe(self) -> str:
         """Return the verdict with its number, in a few lines."""
         head: str = self.kind
-        if self.kind == "equal":
-            head += (
-                ", proved"
-                if self.proved
-                else f", error bound {self.error_bound:.3g}"
-                if self.error_bound is not None
-                else ""
-            )
+        if self.kind == "equal" and self.proved:
+            head += "" if self.reason.startswith("proved") else ", proved"
+        elif self.kind == "equal" and self.error_bound is not None:
+            head += f", error bound {self.error_bound:.3g}"
         lines = [f"{head}: {self.reason}"]
         if self.witness:
             lines.append(f"  witness: {self.witness.describe()}")
         for instance in self.shapes_tested:
             shapes = ", ".join(str(list(shape)) for shape in instance.shapes)
-            how = "proved" if instance.exact else f"{instance.tests} tests"
-            cells = f", {instance.cells} cells" if instance.cells else ""
+            how = "proved" if instance.exact else counted(instance.tests, "test")
+            cells = f", {counted(instance.cells, 'cell')}" if instance.cells else ""
             lines.append(f"  {'reduced' if instance.reduced else 'true'} shapes {shapes}: {how}{cells}")
         lines += [f"  assumes: {assumption}" for assumption in self.assumptions]
         if self.field_pair:
-            lines.append(f"  field: {self.field_pair}; {self.tests} tests; {self.seconds:.2f} s")
+            lines.append(f"  field: {self.field_pair}; {counted(self.tests, 'test')}; {self.seconds:.2f} s")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:

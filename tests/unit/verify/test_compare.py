@@ -85,6 +85,13 @@ def test_true_identities_are_equal_with_a_number(name: str) -> None:
     assert judge(right, left, names).kind == "equal"
 
 
+def test_one_random_test_agrees() -> None:
+    program = trace(lambda x, W: op.rms_norm(x) @ W, x=(2048, 2048), W=(2048, 2048))
+    verdict = verify(program, trace(lambda x, W: op.rms_norm(1 * x) @ W, x=(2048, 2048), W=(2048, 2048)))
+    assert (verdict.kind, verdict.tests) == ("equal", 1)
+    assert "; 1 random test agrees as well" in verdict.describe()
+
+
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_false_identities_are_different_with_a_witness_that_holds(name: str) -> None:
     left, right, names = DIFFERENT[name]
