@@ -36,6 +36,7 @@ from workbench.codegen.cuda.kernel_level import emit_program  # noqa: E402
 from workbench.codegen.cuda.schedule import Schedule  # noqa: E402
 from workbench.programs.registry import instance  # noqa: E402
 
+HEAD = {"schema": "mugraph-workbench/before-after", "version": 1}
 SLOWER = 1.05
 MOST_KEPT = 3
 TOLERANCE = 2e-2
@@ -90,7 +91,13 @@ def save(rows: Sequence[Row], file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     plain = {label: {name: (one.program, one.texts, one.overlapping) for name, one in row.items()}
              for label, row in saved.items()}  # fmt: skip
-    file.write_bytes(pickle.dumps(plain))
+    file.write_bytes(pickle.dumps((commit_of(Path(sys.path[0])), plain)))
+
+
+def commit_of(tree: Path) -> str:
+    """Return the commit of a checkout, "" where there is none."""
+    done = subprocess.run(["git", "-C", str(tree), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def bare(program: EmittedProgram) -> EmittedProgram:
@@ -120,10 +127,10 @@ def candidates(name: str, sizes: Mapping[str, int]) -> dict[str, tuple[Any, Mapp
 
 
 # ----------------------------------------------------------------------------------------------------------- with a GPU
-def load(file: Path) -> Saved:
-    """Return what `save` left in a file of one's own: it is unpickled."""
-    rows = pickle.loads(file.read_bytes())
-    return {label: {name: SavedProgram(*parts) for name, parts in row.items()} for label, row in rows.items()}
+def load(file: Path) -> tuple[str, Saved]:
+    """Return the commit, and what `save` left in a file of one's own: it is unpickled."""
+    commit, rows = pickle.loads(file.read_bytes())
+    return commit, {label: {name: SavedProgram(*parts) for name, parts in row.items()} for label, row in rows.items()}
 
 
 def whole(saved: SavedProgram) -> EmittedProgram:
@@ -243,11 +250,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.files:
         parser.error("name saved files, or --save one")
     sys.path.insert(0, str(REPOSITORY))
-    rows = compare({file.stem: load(file) for file in options.files}, options.rounds)
+    from workbench.device.machine import read_machine
+
+    loaded = {file.stem: load(file) for file in options.files}
+    machine = read_machine().to_json()
+    rows = compare({name: saved for name, (_, saved) in loaded.items()}, options.rounds)
     if options.out:
-        options.out.write_text(
-            json.dumps({"files": [file.stem for file in options.files], "rows": rows}, indent=1) + "\n"
-        )
+        told = {key: machine[key] for key in ("gpu", "driver", "clocks", "temperature_c", "cores", "versions", "date")}
+        commits = {name: commit for name, (commit, _) in loaded.items()}
+        options.out.write_text(json.dumps({**HEAD, **told, "commits": commits, "rows": rows}, indent=1) + "\n")
     return 0 if all(ratio * SLOWER >= 1 for row in rows for ratio in row["ratio"].values()) else 1
 
 

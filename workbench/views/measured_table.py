@@ -58,7 +58,7 @@ def provenance_line(rows: Sequence[Row]) -> str:
     dates = sorted(row["date"] for row in rows)
     when = dates[0][:10] if dates[0][:10] == dates[-1][:10] else f"{dates[0][:10]} to {dates[-1][:10]}"
     gpus = ", ".join(dict.fromkeys(f"{row['gpu']}, driver {row['driver']}" for row in rows))
-    commits = ", ".join(dict.fromkeys(str(row["commit"]) for row in rows if row.get("commit")))
+    commits = ", ".join(dict.fromkeys(str(row["commit"])[:12] for row in rows if row.get("commit")))
     return (
         f"One {gpus}; {shown}; {when}" + (f"; commit {commits}" if commits else "") + ". "
         "Median of CUDA-graph replays, L2 cache cold, float16, peers in the same process."
