@@ -90,7 +90,11 @@ def _free(shape: Shape) -> tuple[Index, ...]:
 
 
 class _ElementDomain(ElementRules):
-    """The domain of `walk`: values are `Tensor`s at both levels."""
+    """The domain of `walk`: values are `Tensor`s at both levels. Attributes: running: running maxima of the block graphs."""
+
+    def __init__(self, forms: Forms, root_on_q: bool) -> None:
+        super().__init__(forms, root_on_q)
+        self.running: list[Tensor] = []
 
     def input(self, number: int, tensor: DeviceTensor) -> Tensor:
         """Return a program input."""
@@ -174,6 +178,8 @@ class _ElementDomain(ElementRules):
                 assert node.columns is not None
                 return self._over_loop(self.call_by_name("sum_to_columns", operand, columns=node.columns), loop)
             case AccumulatorKind.MAX:
+                if any(operand is maximum for maximum in self.running):
+                    return self._at_last(operand, loop)
                 return self._largest_over_loop(operand, loop)
             case AccumulatorKind.MAX_DIM:
                 return self._largest_over_loop(self.call_by_name("max", operand, axis=-1), loop)
@@ -206,6 +212,15 @@ class _ElementDomain(ElementRules):
                 return self.forms.largest("max", step, tile.at((*cell[:LOOP], variable(step)), index))
 
         return Tensor(tile.shape, rule, tile.has_q, tile.ragged)
+
+    def _at_last(self, tile: Tensor, loop: int) -> Tensor:
+        """Return what the last iteration has: of a running maximum, which never falls, the largest of all iterations."""
+        return Tensor(
+            tile.shape,
+            lambda cell, index: tile.at((*cell[:LOOP], constant(loop - 1)), index),
+            tile.has_q,
+            tile.ragged,
+        )
 
     def _mean(self, tile: Tensor, loop: int) -> Tensor:
         total = self._over_loop(self.call_by_name("sum", tile, axis=-1), loop)
@@ -268,6 +283,7 @@ class _ElementDomain(ElementRules):
             Tensor(result.shape, rule, operand.has_q, result.ragged)
             for result, rule in ((node.maximum, maximum), (node.shift, change))
         ]
+        self.running.append(results[0])
         return results[0], results[1]
 
 

@@ -16,6 +16,7 @@ from workbench.domains.finite_field import FieldArithmetic, FieldValue
 from workbench.domains.power_table import PowerTable
 from workbench.domains.residues import Modulus, Residues
 from workbench.errors import NotApplicableError
+from workbench.interpret import evaluate
 from workbench.interpret.field import FieldDomain, FieldPoint, evaluate_in_field
 from workbench.ops.registry import operators
 from workbench.ops.spec import Opaque
@@ -214,3 +215,52 @@ def test_rescaling_by_a_running_maximum_leaves_the_last_maximum() -> None:
     factor = forms.div(form, total)  # exp(-m)
     assert factor.terms[0][1] == 1
     assert len(factor.terms) == len(factor.terms[0][0]) == 1
+
+
+def kept_maximum(kept: Callable[[op.Value, op.Value, op.Value], op.Value], loop: int) -> KernelGraph:
+    """Return sums of exponentials less a running maximum, by parts of columns, put together by maxima that are kept beside.
+
+    kept: makes what the accumulator of maxima folds, of tile, running maximum and its change.
+    """
+    kernel = KernelBuilder("parts")
+    x = kernel.input("X", (2, 24), "float32")
+    block = kernel.block(x, grid=(2,), loop=loop)
+    tile = block.load(x, imap=(1,), fmap=1)
+    maximum, change = block.running_max(tile)
+    block.save(block.accumulate(op.sum(op.exp(tile - maximum)), "rescale", rescale=op.exp(change)), omap=(1,))
+    block.save(block.accumulate(kept(tile, maximum, change), "max"), omap=(1,))
+    sums, maxima = block.finish()
+    kernel.output(op.sum(sums * op.exp(maxima)))
+    return kernel.build()
+
+
+@pytest.mark.parametrize("loop", [1, 3, 4])
+def test_the_largest_running_maximum_is_the_last(loop: int) -> None:
+    """So sums over parts, rescaled by it, are the whole sum, however many iterations a part takes."""
+    plain = trace(lambda X: op.sum(op.exp(X)), X=(2, 24), dtype="float32")
+    graph = kept_maximum(lambda tile, maximum, change: maximum, loop)
+    assert have_equal_forms(plain, graph)
+    rng = np.random.default_rng(loop)
+    inputs = [rng.normal(size=(2, 24))]
+    np.testing.assert_allclose(evaluate(graph, inputs)[0], evaluate(plain, inputs)[0], rtol=1e-12)
+
+
+def test_other_values_of_a_loop_are_not_taken_from_its_last_iteration() -> None:
+    plain = trace(lambda X: op.sum(op.exp(X)), X=(2, 24), dtype="float32")
+    for kept in (
+        lambda tile, maximum, change: change,
+        lambda tile, maximum, change: op.neg(maximum),
+        lambda tile, maximum, change: op.sum(tile),
+    ):
+        graph = kept_maximum(kept, 3)
+        assert not have_equal_forms(plain, graph)
+        inputs = [np.random.default_rng(0).normal(size=(2, 24))]
+        assert not np.allclose(evaluate(graph, inputs)[0], evaluate(plain, inputs)[0])
+    for name in ("sum", "change"):
+        kernel = KernelBuilder("largest")
+        block = kernel.block(kernel.input("X", (2, 24), "float32"), loop=3)
+        tile = block.load(0, fmap=1)
+        block.save(block.accumulate(op.sum(tile) if name == "sum" else block.running_max(tile)[1], "max"))
+        kernel.output(*block.finish())
+        (form,) = elements_of(kernel.build(), Forms()).outputs
+        assert "'max of " in repr(form)  # an iteration that is chosen, not the last
