@@ -29,6 +29,7 @@ from workbench.verify.exact_form import Budget, Proof, prove_equal
 from workbench.verify.floats import compare_real, confirm_at_true_shapes
 from workbench.verify.probabilistic import run_tests
 from workbench.verify.radicands import rewrite_square_radicands
+from workbench.verify.roots import NOT_INDEPENDENT
 from workbench.verify.sampling import features
 from workbench.verify.verdict import Instance, Verdict, Witness
 
@@ -362,7 +363,7 @@ def _plan(
         needed = tests_needed(bound, work.error)
         tests = min(needed, MAX_TESTS) if needed else (2 if bound.per_test is None else MAX_TESTS)
         plan = (pair, bound, tests)
-        if needed is not None and needed <= 3:
+        if (needed is not None and needed <= 3) or bound.reason == NOT_INDEPENDENT:
             return plan
         if best is None or (needed or MAX_TESTS + 1) < (tests_needed(best[1], work.error) or MAX_TESTS + 1):
             best = plan

@@ -138,8 +138,10 @@ def _of_output(
         per_cell=left.piecewise or right.piecewise,
     )
     reason = next((s.roots.reason for s in sides.values() if s.roots.reason), "")
+    if reason:
+        return replace(common, reason=reason)
     zeros = {name: sums.zeros(name) for name in ("p", "q")}
-    reason = reason or next((why for _, why in zeros.values() if why), "")
+    reason = next((why for _, why in zeros.values() if why), "")
     if not reason and sum(value for value, _ in zeros.values()) > MAX_ZEROS:
         reason = f"field pair {pair.name} is too small for so many denominators: some would often be zero"
     if reason:

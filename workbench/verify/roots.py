@@ -25,6 +25,8 @@ from workbench.verify.points import NoMeaningError, Point
 MAX_TOGETHER = 10  # roots of one block of inputs; beyond, the factor 4 for each leaves nothing of the bound
 ATTEMPTS = 64  # random points tried until one shows what is to be shown
 SPARE_ROWS = 20  # vectors of characters beyond those needed: independent ones fail to show it once in a million times
+NOT_INDEPENDENT = "radicands are not shown to be independent: a product of some may be a square"
+"""A reason that is one of the polynomials, whatever the primes."""
 
 
 @dataclass(slots=True)
@@ -196,7 +198,7 @@ class Roots:
             return
         if share is None:
             if not self._independent_by_characters(component):
-                cost.reason = "radicands are not shown to be independent: a product of some may be a square"
+                cost.reason = NOT_INDEPENDENT
                 return
             share = 0.5**together
             cost.assumptions.append(

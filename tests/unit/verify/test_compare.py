@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from workbench import programs
+from workbench.domains.field_pairs import FieldPair
 from workbench.errors import UsageError
 from workbench.interpret import evaluate
 from workbench.ugraph import value as op
@@ -16,6 +18,7 @@ from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.tracing import trace
 from workbench.ugraph.value import Value
 from workbench.verify.compare import verify
+from workbench.verify.error_bound import Bound, bound_per_test
 from workbench.verify.verdict import Verdict
 
 Program = Callable[..., Value | tuple[Value, ...]]
@@ -255,3 +258,30 @@ def test_constants_that_differ_in_the_last_digit_of_a_float_are_told_apart() -> 
     assert verdict.witness is not None
     assert verdict.witness.gap == pytest.approx(4e-17 * np.exp(verdict.witness.inputs[0][0, 0]), rel=1e-6)
     assert "apart" in verdict.witness.describe()
+
+
+def rooted_square(x: Value, y: Value) -> Value:
+    """Return |x + y|, not written as one."""
+    return op.sqrt(op.square(x) + 2 * (x * y) + op.square(y))
+
+
+def test_roots_that_are_not_independent_are_not_looked_at_with_another_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[str]()
+
+    def told(program: KernelGraph, candidate: KernelGraph, pair: FieldPair) -> Bound:
+        seen.append(pair.name)
+        return bound_per_test(program, candidate, pair)
+
+    monkeypatch.setattr(sys.modules[verify.__module__], "bound_per_test", told)
+    verdict = judge(
+        lambda x, y: rooted_square(x, y) + (x + y) * y, lambda x, y: rooted_square(x, y) + x * y + y * y, "x y"
+    )
+    assert verdict.proved  # by exact form: no bound is needed
+    assert seen
+    assert set(seen) == {"w31"}
+    seen.clear()
+    numbered = judge(
+        lambda x, y: op.sqrt(0 * x + 29) + (x + y) * y, lambda x, y: op.sqrt(0 * x + 29) + x * y + y * y, "x y"
+    )
+    assert numbered.kind == "equal"
+    assert "w61" in seen  # a reason that is one of the primes
