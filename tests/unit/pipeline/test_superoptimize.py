@@ -22,8 +22,6 @@ from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
 
 SIZES: dict[str, Any] = {"batch": 16, "hidden": 256, "out": 192}
-ONE_BLOCK = Space(max_block_graphs=1)
-"""Where the joining of parts is looked at, not what the search finds in each."""
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +130,7 @@ def test_a_budget_ends_a_run_that_a_second_call_finishes(tmp_path: Path) -> None
 
 def test_a_program_with_two_exponentials_on_a_path_comes_back_as_one_graph(tmp_path: Path) -> None:
     program = wb.trace(lambda X, W: wb.softmax(wb.softmax(X @ W) @ W), X=(16, 64), W=(64, 64))
-    result = superoptimize(program, measure=False, out=tmp_path, options=Options(space=ONE_BLOCK))
+    result = superoptimize(program, measure=False, out=tmp_path)
     assert result.parts == 2
     assert result.best.certificate.kind == "equal"
     assert computes_the_same(program, result.best.graph)
@@ -146,7 +144,7 @@ def test_a_program_of_many_operators_is_searched_part_by_part(tmp_path: Path) ->
 
     program = wb.trace(layers, X=(8, 32), A=(32, 48), B=(48,), C=(48, 32))
     assert len(program.nodes) == 15
-    result = superoptimize(program, measure=False, out=tmp_path, options=Options(keep=1, space=ONE_BLOCK))
+    result = superoptimize(program, measure=False, out=tmp_path, options=Options(keep=1))
     assert result.parts >= 2
     assert result.best.origin == "search, part by part"
     assert computes_the_same(program, result.best.graph)
