@@ -88,8 +88,16 @@ def features(
     return _Counter(graph, hardware, choices, accesses).run()
 
 
+def predefined_features(graph: KernelGraph, hardware: Hardware) -> Features:
+    """Return the counts of the kernels of predefined operators, which no schedule changes. Raises: as `estimate`."""
+    return _Counter(graph, hardware, None, counts_launches=False).run()
+
+
 class _Counter:
-    """Counts the kernels of a program, as an emitter shares them among operators."""
+    """Counts the kernels of a program, as an emitter shares them among operators.
+
+    counts_launches: whether graph-defined operators count too.
+    """
 
     def __init__(
         self,
@@ -97,10 +105,13 @@ class _Counter:
         hardware: Hardware,
         choices: Sequence[LaunchChoice] | None,
         accesses: Sequence[Accesses] | None = None,
+        *,
+        counts_launches: bool = True,
     ) -> None:
-        self.graph, self.hardware = graph, hardware
+        self.graph, self.hardware, self.counts_launches = graph, hardware, counts_launches
         launches = graph.graph_defined
-        self.blocks = dict(zip(launches, (node.block for node in expanded(graph).graph_defined), strict=True))
+        inner = expanded(graph).graph_defined if counts_launches else launches
+        self.blocks = dict(zip(launches, (node.block for node in inner), strict=True))
         self.choices = dict(zip(launches, choices, strict=True)) if choices is not None else {}
         self.accesses = dict(zip(launches, accesses, strict=True)) if accesses is not None else {}
         self.grouping = Grouping(graph)
@@ -164,12 +175,13 @@ class _Counter:
         if choice.stages > 1:
             choice = replace(choice, stages=RULE_STAGES)
         self.count(inlined, launch, choice, "_".join(node.op for node in unit.operators[:3]))
-        name, counts = self.found.pop()
-        self.found.append((name, {**counts, BY_RULE: 1.0}))
 
     def launch(self, node: GraphDefinedNode) -> None:
-        """Count a graph-defined operator under its choice, or as a backend does that is left to choose."""
+        """Count a graph-defined operator under its choice, or as a backend does that is left to choose, if it counts."""
         self.counted.add(node)
+        if not self.counts_launches:
+            self.made.update(self.grouping.home(tensor.name) for tensor in node.results)
+            return
         block, given = self.blocks[node], self.choices.get(node)
         chosen = own_choice(node.block) if given is None else given
         self.count(block, node, chosen, _name(node), is_free=given is None)
@@ -193,9 +205,6 @@ class _Counter:
     def results(self, names: Sequence[str]) -> list[tuple[DeviceTensor, bool]]:
         return [(self.graph.tensors[name], self.grouping.home(name) in self.graph.output_names) for name in names]
 
-
-BY_RULE = "by_rule"
-"""Among the counts of a kernel: predefined operators made into tiles by rule, which no schedule changes."""
 
 RULE_STAGES = 8
 """Stages of a product that is made by rule: as many as keep enough bytes on their way."""

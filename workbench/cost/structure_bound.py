@@ -5,7 +5,7 @@ Invariant: the bound is at most the cost of every row of the structure's schedul
 
 from __future__ import annotations
 
-from workbench.cost.estimate import BY_RULE, features, price
+from workbench.cost.estimate import predefined_features, price
 from workbench.cost.hardware import Hardware
 from workbench.cost.presets import Preset
 from workbench.cost.presets import preset as named_preset
@@ -39,8 +39,9 @@ def structure_bound(
 
 def predefined_us(graph: KernelGraph, hardware: Hardware, preset: Preset, *, cold: bool) -> float:
     """Return the microseconds of predefined kernels, which no schedule changes. Raises: as `structure_bound`."""
-    cost = price(features(graph, hardware), hardware, preset, cold=cold)
-    return sum(kernel.total_us for kernel in cost.kernels if "library" in kernel.facts or BY_RULE in kernel.facts)
+    return sum(
+        kernel.total_us for kernel in price(predefined_features(graph, hardware), hardware, preset, cold=cold).kernels
+    )
 
 
 def _loaded(block: BlockGraph, operands: tuple[str, ...]) -> set[str]:

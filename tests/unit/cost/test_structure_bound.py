@@ -9,7 +9,7 @@ from tests.property.strategies import Options, kernel_graphs
 from tests.unit.cost.example_graphs import split_attention
 from workbench import programs
 from workbench.cost.candidates import ScheduleLimits
-from workbench.cost.estimate import estimate
+from workbench.cost.estimate import estimate, features, predefined_features
 from workbench.cost.hardware import hardware
 from workbench.cost.presets import preset
 from workbench.cost.schedules import ScheduleSpace
@@ -46,6 +46,27 @@ def test_none_of_random_graphs_is(graph: KernelGraph) -> None:
         check(graph, cold=True)
     except (NotApplicableError, MissingRuleError):
         return
+
+
+def mixed() -> KernelGraph:
+    """Return a product of the library, a block graph over it, and a norm by rule over that, one result given twice."""
+    kernel = KernelBuilder()
+    x, w = kernel.input("X", (64, 128)), kernel.input("W", (128, 256))
+    product = kernel.apply("matmul", x, w)
+    block = kernel.block(product, grid=(64,))
+    block.save(block.apply("exp", block.load(product, imap=(0,))), omap=(0,))
+    (result,) = block.finish(names=["E"])
+    kernel.output(kernel.apply("rms_norm", result), result, result)
+    return kernel.build()
+
+
+def test_predefined_kernels_count_what_they_count_beside_the_launches() -> None:
+    graph = mixed()
+    every, found = features(graph, H200).kernels, predefined_features(graph, H200).kernels
+    assert [kernel for kernel in every if kernel[0] != "E"] == list(found)
+    assert len(found) == len(every) - 1 == 3  # product, norm, copy
+    assert any(counts["made_bytes"] for _, counts in found)
+    check(graph, cold=True)
 
 
 def test_splits_that_tie_kernels_are_left_aside() -> None:
