@@ -39,6 +39,8 @@ _NUMBERS = ("value", "factor", "eps", "lo", "hi")
 SMALL_ELEMENTS, SMALL_WORK = 200, 5e3
 """Output elements and multiply-adds up to which a program is proved at its own shapes."""
 PROOF_SECONDS = 2.0
+LOOK_SECONDS = 0.0
+"""Seconds, beyond the least number of rounds, in which a point is looked for at which a proof is tested: it needs none."""
 CHEAP = 5e7
 """Multiply-adds up to which a difference on a reduced instance is always looked for at true shapes too."""
 MAX_WORK = 3e10
@@ -212,7 +214,7 @@ def _contradiction(work: _Comparison, program: KernelGraph, candidate: KernelGra
     pair = work.pair or field_pair("w31")
     graphs = rewrite_square_radicands(program), rewrite_square_radicands(candidate)
     try:
-        done = run_tests(*graphs, pair, 1, work.rng)
+        done = run_tests(*graphs, pair, 1, work.rng, seconds=LOOK_SECONDS)
     except (NotApplicableError, OutsideLaxError, FieldError):
         return None  # no point where every root exists, or a second exponential: the proof needs neither
     if done.mismatch is not None and not done.opaque:

@@ -14,7 +14,7 @@ import numpy as np
 from workbench.domains.field_pairs import FieldPair
 from workbench.domains.finite_field import FieldArithmetic
 from workbench.ugraph.kernel_graph import KernelGraph
-from workbench.verify.sampling import Draw, Sampler, features
+from workbench.verify.sampling import MAX_SECONDS, Draw, Sampler, features
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,18 +51,19 @@ def run_tests(
     rng: np.random.Generator,
     *,
     watch: Callable[[Draw, FieldArithmetic], None] | None = None,
+    seconds: float = MAX_SECONDS,
 ) -> FieldTests:
     """Return what `tests` independent random points say, each with its own root of unity; stops at a mismatch.
 
-    watch: called with every point, for those who want to look at values. Raises: NotApplicableError when no point has a
-    meaning, OutsideLaxError for an operator without meaning in a field.
+    watch: called with every point, for those who want to look at values; seconds: as for `Sampler`.
+    Raises: NotApplicableError when no point has a meaning, OutsideLaxError for an operator without meaning in a field.
     """
     kinds = [features(graph) for graph in (program, candidate)]
     with_real = any(kind.piecewise for kind in kinds)
     resampled, pieces = 0, 0
     opaque: dict[str, None] = {}
     arithmetic = FieldArithmetic(pair, pair.random_omega(rng))
-    sampler = Sampler((program, candidate), arithmetic, rng, with_real=with_real)
+    sampler = Sampler((program, candidate), arithmetic, rng, with_real=with_real, seconds=seconds)
     for number in range(tests):
         if number:
             sampler.arithmetic = arithmetic = FieldArithmetic(pair, pair.random_omega(rng))

@@ -149,7 +149,8 @@ class Sampler:
     """Draws points for some programs over one pair of fields.
 
     graphs: programs with the same inputs; arithmetic: of the pair, with its root of unity; with_q, with_real: which
-    coordinates the inputs get besides the one modulo p. Raises: NotApplicableError when no such point is found.
+    coordinates the inputs get besides the one modulo p; seconds: after which a point is given up, if the
+    least number of rounds is over. Raises: NotApplicableError when no such point is found.
     """
 
     def __init__(
@@ -160,9 +161,11 @@ class Sampler:
         *,
         with_q: bool = True,
         with_real: bool = False,
+        seconds: float = MAX_SECONDS,
     ) -> None:
         self.graphs = tuple(graphs)
         self.arithmetic, self.rng, self.with_q, self.with_real = arithmetic, rng, with_q, with_real
+        self.seconds = seconds
         self._axes = ConeAxes.of(self.graphs[0])
         self._has_roots = any(features(graph).root for graph in self.graphs)
         self._shapes = [tensor.shape for tensor in self.graphs[0].inputs]
@@ -175,7 +178,7 @@ class Sampler:
         part = root_part(self.graphs[0]) if self._has_roots else None
         stages = [(part,), self.graphs] if part is not None else [self.graphs]  # the part is cheap and settles most
         stage, kind = 0, ""
-        while rounds < MAX_ROUNDS and (rounds < MIN_ROUNDS or time.perf_counter() - start < MAX_SECONDS):
+        while rounds < MAX_ROUNDS and (rounds < MIN_ROUNDS or time.perf_counter() - start < self.seconds):
             rounds += 1
             results, faulty = self._evaluate(stages[stage], points, seed)
             if faulty is None:

@@ -19,6 +19,7 @@ from workbench.ugraph.tracing import trace
 from workbench.ugraph.value import Value
 from workbench.verify.compare import verify
 from workbench.verify.error_bound import Bound, bound_per_test
+from workbench.verify.sampling import MIN_ROUNDS, Sampler
 from workbench.verify.verdict import Verdict
 
 Program = Callable[..., Value | tuple[Value, ...]]
@@ -285,3 +286,20 @@ def test_roots_that_are_not_independent_are_not_looked_at_with_another_pair(monk
     )
     assert numbered.kind == "equal"
     assert "w61" in seen  # a reason that is one of the primes
+
+
+def test_a_proof_is_not_kept_waiting_for_a_point_at_which_many_roots_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows' roots share W: they exist together at one point in 2^16, and a proof needs none."""
+    rounds = list[int]()
+
+    def counted(self: Sampler, faulty: object, points: object) -> int:
+        rounds.append(1)
+        return redraw(self, faulty, points)  # type: ignore[arg-type]
+
+    redraw = Sampler._redraw
+    monkeypatch.setattr(Sampler, "_redraw", counted)
+    left = trace(lambda x, w, r: op.rms_norm(x @ w + r), x=(16, 8), w=(8, 6), r=(16, 6))
+    right = trace(lambda x, w, r: op.rms_norm(r + x @ w), x=(16, 8), w=(8, 6), r=(16, 6))
+    verdict = verify(left, right)
+    assert verdict.proved
+    assert 0 < len(rounds) <= 3 * MIN_ROUNDS  # two reduced instances, true shapes

@@ -12,7 +12,7 @@ from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.tracing import trace
 from workbench.verify.probabilistic import first_mismatch, run_tests
-from workbench.verify.sampling import Sampler, features, root_part
+from workbench.verify.sampling import MIN_ROUNDS, Sampler, features, root_part
 
 
 def arithmetic(name: str = "w31", seed: int = 0) -> FieldArithmetic:
@@ -68,8 +68,11 @@ def test_zero_denominators_are_drawn_again_and_counted() -> None:
 def test_a_quotient_that_never_exists_is_said() -> None:
     f = arithmetic()
     graph = trace(lambda X: X / (X - X), X=(2, 3))
-    with pytest.raises(NotApplicableError, match="zero denominator"):
-        Sampler((graph,), f, np.random.default_rng(0)).draw(0)
+    with pytest.raises(NotApplicableError, match=f"in {MIN_ROUNDS} rounds .* zero denominator"):
+        Sampler((graph,), f, np.random.default_rng(0), seconds=0.0).draw(0)
+    with pytest.raises(NotApplicableError, match="zero denominator") as late:
+        Sampler((graph,), f, np.random.default_rng(0), seconds=0.3).draw(0)
+    assert f"in {MIN_ROUNDS} rounds" not in str(late.value)
 
 
 def test_features_look_into_composites_sugar_and_blocks() -> None:
