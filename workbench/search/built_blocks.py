@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from workbench.core.dtypes import DType
 from workbench.search.axis_runs import DimNames
-from workbench.search.hypergraph import Edge
 from workbench.ugraph.block_graph import BlockGraph
 
 
@@ -18,14 +17,12 @@ from workbench.ugraph.block_graph import BlockGraph
 class BuiltBlock:
     """A block graph that was built.
 
-    Attributes: block; loads: per loaded tile, its dimensions; saved: per stored node, its dimensions and type; made_of: the
-    edges, kept so that their identities last.
+    Attributes: block; loads: per loaded tile, its dimensions; saved: per stored node, its dimensions and type.
     """
 
     block: BlockGraph
     loads: Mapping[str, tuple[DimNames, ...]]
     saved: tuple[tuple[int, tuple[DimNames, ...], DType], ...]
-    made_of: tuple[Edge, ...]
 
 
 class BuiltBlocks:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from fractions import Fraction
 
+from workbench.ops.registry import operator
 from workbench.ops.spec import AttributeValue
 from workbench.search.enumeration import Sketch
 from workbench.search.hypergraph import Edge
@@ -89,11 +90,10 @@ class Canonical:
         name = "add" if op.name == "sub" else op.name  # a sum with a negative
         if op.spec.commutative or name == "add":
             operands = sorted(operands)
-        attributes = tuple(pair for pair in op.attributes)
         folded = (axis,) if op.effect in (Effect.FOLD, Effect.CONTRACT, Effect.WHOLE) else ()
         if name == "matmul":
             operands = sorted(operands)
-        return self._intern((*where, name, *folded, *attributes, *operands))
+        return self._intern((*where, name, *folded, *op.attributes, *operands))
 
     def _intern(self, key: Hashable) -> Key:
         return self._keys.setdefault(key, len(self._keys))
@@ -123,8 +123,6 @@ class _Expanding:
         if name == "mean":
             return intern((*self.where, "sum", self.axis, *operands))
         if name == "rms":
-            from workbench.ops.registry import operator
-
             expand = operator("rms").expand
             assert expand is not None
             return expand(self, operands, ((2,),), {"axis": -1, **attributes})

@@ -32,13 +32,13 @@ from workbench.search.events import (
     Verified,
 )
 from workbench.search.expressions import Expressions
-from workbench.search.hypergraph import NEVER, Hypergraph
+from workbench.search.hypergraph import Hypergraph
 from workbench.search.nesting import Nesting, is_hopeless
 from workbench.search.outside import reasons
-from workbench.search.plans import Plan, axis_parts
+from workbench.search.plans import PartsKey, Plan, axis_parts
 from workbench.search.schedules import first_instance
 from workbench.search.shared import Shared
-from workbench.search.space import Space
+from workbench.search.space import NEVER, Space
 from workbench.search.summary import OUT
 from workbench.search.value_text import ValueText, ValueTexts
 from workbench.search.verdicts import VerdictLike, Verifier
@@ -81,13 +81,13 @@ class ValueSearch:
         """Read the program. Raises: UsageError for a program that already has block graphs."""
         self.verifier = verifier
         self.shared = Shared(program, space, seed)
-        self._groups: dict[str, list[Plan]] = {}
+        self._groups: dict[PartsKey, list[Plan]] = {}
         try:
             self._outside = tuple(reasons(self.shared.problem))
         except NotApplicableError as fault:
             self._outside = (str(fault),)
         for plan in () if self._outside else self.shared.plans:
-            self._groups.setdefault(str(axis_parts(plan)), []).append(plan)
+            self._groups.setdefault(tuple(axis_parts(plan).items()), []).append(plan)
         self._completed: list[tuple[int, KernelGraph]] = []
 
     @property
@@ -239,6 +239,8 @@ class _Group:
             texts = ValueTexts(expressions)
             for plan in plans:
                 yield Started(plan.describe())
+                if plan is plans[0]:
+                    yield from self._unaffordable(expressions, texts, plan)
                 yield from self._plan(expressions, texts, plan)
                 done += 1
                 yield Progress(done, 0, self.states, len(self.found))
@@ -275,6 +277,13 @@ class _Group:
                 yield judged(number, graph, verdict)
         return structures, verified
 
+    def _unaffordable(self, expressions: Expressions, texts: ValueTexts, first: Plan) -> Iterator[Event]:
+        """Yield what no plan of the group can afford, under the name of the first."""
+        for left in expressions.left_out.values():
+            self.pruned["demand"] += 1
+            said = f"{_price(left.least, left.above)}; {expressions.limit} are allowed, kernels beside block graphs included"
+            yield Pruned(first.describe(), "demand", ValueText(texts, left.value), Said(said))
+
     def _plan(self, expressions: Expressions, texts: ValueTexts, plan: Plan) -> Iterator[Event]:
         name = plan.describe()
         graph = Hypergraph(
@@ -291,16 +300,6 @@ class _Group:
             for edge in graph.edges[node]:
                 label = str(edge.operator or edge.kind)
                 yield Extended(name, node, label, edge.operands)
-        for left in expressions.left_out.values():
-            self.pruned["demand"] += 1
-            yield Pruned(
-                name,
-                "demand",
-                ValueText(texts, left.value),
-                Said(
-                    f"it takes at least {left.least} operators, {left.above} stand over it, {expressions.limit} are allowed"
-                ),
-            )
         unreachable = [
             node for node in range(len(graph.values)) if graph.above[node] + graph.least[node] > graph.block_limit
         ]
@@ -349,10 +348,14 @@ class _Group:
 def _unreachable(shown: Sequence[tuple[ValueText, str, int, int]], limit: int) -> str:
     words = []
     for text, place, least, above in shown:
-        makes = f"takes at least {least} operators" if least < NEVER else "nothing makes it there"
-        needs = f"{above} stand over it" if above < NEVER else "nothing within the limit reads it there"
-        words.append(f"{text()} at {place}: {makes}, {needs}")
-    return f"{'; '.join(words)}; {limit} are allowed"
+        words.append(f"{text()} at {place}: {_price(least, above, ' there')}")
+    return f"{'; '.join(words)}; {limit} are allowed in block graphs"
+
+
+def _price(least: int, above: int, there: str = "") -> str:
+    makes = f"it takes at least {least} operators" if least < NEVER else f"nothing within the limit makes it{there}"
+    needs = f"{above} stand over it" if above < NEVER else f"nothing within the limit reads it{there}"
+    return f"{makes}, {needs}"
 
 
 def describe_sketch(sketch: Sketch) -> str:

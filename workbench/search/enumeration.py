@@ -10,8 +10,9 @@ import itertools
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
-from workbench.search.hypergraph import NEVER, Edge, Hypergraph
+from workbench.search.hypergraph import Edge, Hypergraph
 from workbench.search.places import Place
+from workbench.search.space import NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class _Way:
 
 
 class Enumeration:
-    """Counts what an enumeration met. Attributes: states; dead_ends (needs that could not be afforded).
+    """The graphs of a hypergraph within its limits. Attributes: hypergraph; states, dead_ends: needs met, ways not taken so far.
 
     Sets of nodes are integers, one bit a node in the order of building. A *duty* is what a graph of the plan must have:
     operators in every block graph, an accumulator in every loop, a sum of what blocks left.

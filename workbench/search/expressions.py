@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import add
 
 from workbench.domains.abstract_costs import StepCosts, fewest_operators
 from workbench.domains.abstract_expr import Axis
@@ -21,7 +20,8 @@ from workbench.search.palette import Palette
 from workbench.search.plans import AxisParts
 from workbench.search.problem import Problem, split_axes
 from workbench.search.shallow import Shallow
-from workbench.search.uncut import NEVER, Image, Uncut
+from workbench.search.space import NEVER
+from workbench.search.uncut import Image, Uncut
 
 MANY, WIDE = 6000, 6
 """Expressions that are met, and terms of a sum in a goal, from which it pays to close the inputs forwards first."""
@@ -42,7 +42,7 @@ class Expressions:
     Attributes: problem, palette, parts; algebra; goals, starts (values, in the problem's order); folds: what one operator
     may fold; limit; above: per expression the fewest operators over it; makings: per expression the operators that make
     it; left_out: what was met and could not be afforded; operators: once trimmed, per expression the fewest that make it;
-    image_makings: those, and what only stands for operators where more axes are cut; incomplete: how many expressions were
+    all_makings: those, and what only stands for operators where more axes are cut; incomplete: how many expressions were
     not taken apart in every way.
     """
 
@@ -81,7 +81,7 @@ class Expressions:
         self.shallow: Shallow | None = None
         self._least: dict[Value, int] = dict.fromkeys(self.starts, 0)
         self.operators: dict[Value, int] = {}
-        self.image_makings: dict[Value, tuple[Making, ...]] = {}
+        self.all_makings: dict[Value, tuple[Making, ...]] = {}
         self.incomplete = 0
         uncut = Uncut([Image(others, self, names) for others, names in images]) if images else None
         self._uncut = self.rules.uncut = uncut
@@ -103,9 +103,10 @@ class Expressions:
         elif self.is_wide or not self._close(at_most=MANY):
             self.shallow = self.rules.shallow = self._shallow(max(2, self.limit // 2))
             self._close(at_most=None)
-        for value, made in self.image_makings.items():
-            self.image_makings[value] = tuple(m for m in made if all(operand in self.above for operand in m.operands))
-        self.makings = _in_graphs(self.image_makings)
+        for value, made in self.all_makings.items():
+            self.all_makings[value] = tuple(m for m in made if all(operand in self.above for operand in m.operands))
+        self.left_out = {value: left for value, left in self.left_out.items() if value not in self.above}
+        self.makings = _in_graphs(self.all_makings)
         self.incomplete = self.rules.incomplete
         return self
 
@@ -120,10 +121,10 @@ class Expressions:
             above, value = heapq.heappop(queue)
             if self.above[value] < above:
                 continue
-            if value not in self.image_makings:  # met first with the fewest operators over it
+            if value not in self.all_makings:  # met first with the fewest operators over it
                 found = self.rules.of(value, self.limit - above - 1)
-                self.image_makings[value] = () if value in self.starts else tuple(dict.fromkeys(found))
-            for making in self.image_makings[value]:
+                self.all_makings[value] = () if value in self.starts else tuple(dict.fromkeys(found))
+            for making in self.all_makings[value]:
                 below = above + making.operator.cost
                 if self._affords(making.operands, below):
                     for operand in making.operands:
@@ -136,7 +137,9 @@ class Expressions:
         """Return whether all operands can be made with the operators that are left."""
         each = [self.least(operand) for operand in operands]
         over = [max(above, self._over(operand)) for operand in operands]
-        if above + joint(each, operands) <= self.limit and all(map(self.limit.__ge__, map(add, each, over))):
+        if above + joint(each, operands) <= self.limit and all(
+            own + stand <= self.limit for own, stand in zip(each, over, strict=True)
+        ):
             return True
         for operand, own, stand in zip(operands, each, over, strict=True):
             known = self.left_out.get(operand)
@@ -161,7 +164,7 @@ class Expressions:
                 continue
             above[value] = over
             found = []
-            for making in self.image_makings.get(value, ()):
+            for making in self.all_makings.get(value, ()):
                 each = [self.operators.get(operand, NEVER) for operand in making.operands]
                 below = over + making.operator.cost
                 if below + joint(each, making.operands) <= self.limit:
@@ -170,7 +173,7 @@ class Expressions:
                         if operand not in above:
                             heapq.heappush(queue, (below, operand))
             kept[value] = tuple(found)
-        self.above, self.image_makings = above, kept
+        self.above, self.all_makings = above, kept
         self.makings = _in_graphs(kept)
         return self
 
@@ -178,7 +181,7 @@ class Expressions:
         """Return the fewest operators that make each expression, at least (what operands share is counted once)."""
         users: dict[Value, list[tuple[Value, Making]]] = {}
         waiting: dict[int, int] = {}
-        for value, makings in self.image_makings.items():
+        for value, makings in self.all_makings.items():
             for making in makings:
                 operands = set(making.operands)
                 waiting[id(making)] = len(operands)
@@ -242,11 +245,6 @@ class Expressions:
                     inner += [q for _, q in kind.elements]
             widest = max([widest, *map(self._width, inner)])
         return widest
-
-    def heavier(self, result: Value, operand: Value) -> bool:
-        """Return whether a result comes after its operand in the order of building: heavier, or younger (a root)."""
-        weight = self.algebra.weight
-        return (weight[result], result) > (weight[operand], operand)
 
 
 def _in_graphs(makings: Mapping[Value, tuple[Making, ...]]) -> dict[Value, tuple[Making, ...]]:

@@ -17,8 +17,7 @@ from workbench.search.makings import Fold, Making
 from workbench.search.palette import Effect, Operator
 from workbench.search.places import AFTER, FIXED, LOOP, Place, inside, operand_places
 from workbench.search.plans import Plan
-
-NEVER = 99
+from workbench.search.space import NEVER
 
 
 @dataclass(frozen=True, slots=True)

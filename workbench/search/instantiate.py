@@ -151,6 +151,7 @@ class Instantiation:
             for node, edge in self.sketch.chosen
             if edge.kind == "store" and self.graph.places[edge.operands[0]].kernel == kernel
         ]
+        # Edges are told apart by identity: of one graph, which the key keeps alive and they with it.
         key = (
             self.graph, kernel, tuple([(node, id(edge)) for node, edge in (*chosen, *stored)]), self.sketch.outputs,
             block.operands, tuple([laid.dims for laid in sources.values()]), counts, tuple(self.extents.values()),
@@ -195,7 +196,7 @@ class Instantiation:
                 self.tiles[node] = self._operator(layouts, block, edge)
         block.threads = (_threads(self._accumulated(chosen)),)
         saved = tuple([self._save(block, layouts, counts, node, edge) for node, edge in stored])
-        return BuiltBlock(block.build(), loads, saved, tuple([edge for _, edge in (*chosen, *stored)]))
+        return BuiltBlock(block.build(), loads, saved)
 
     def _accumulated(self, chosen: Sequence[tuple[int, Edge]]) -> int:
         """Return how many elements the products have that live together, in the fragments that tensor cores work on.

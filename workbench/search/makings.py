@@ -158,7 +158,8 @@ class Makings:
         elif contracts or sums:
             is_factor = guide.is_factor_over(axis)
             for operand in self._summands(value, mask):
-                yield Making(palette.sum, (operand,), mask, axis)
+                if sums:
+                    yield Making(palette.sum, (operand,), mask, axis)
                 for pair in apart.products(operand, is_factor) if contracts else ():
                     if not mask & ~(algebra.mask[pair[0]] & algebra.mask[pair[1]]):
                         yield from self._contraction(pair, mask, axis)

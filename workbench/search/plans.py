@@ -47,6 +47,10 @@ class AxisParts:
         return tuple(axis for axis in (self.grid, self.loop, self.tile) if axis is not None)
 
 
+PartsKey = tuple[tuple[str, AxisParts], ...]
+"""The axes that are cut and their parts, as a key."""
+
+
 def plans_of(problem: Problem, space: Space) -> Iterator[Plan]:
     """Yield the plans: one block graph first, then two; loops and splits over the axes that the program folds.
 

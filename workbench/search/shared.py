@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from workbench.search.expressions import Expressions
 from workbench.search.palette import Palette, palette_of
 from workbench.search.pieces import Pieces, taken_apart
-from workbench.search.plans import AxisParts, Plan, folds_of_parts, plans_of
+from workbench.search.plans import AxisParts, PartsKey, Plan, folds_of_parts, plans_of
 from workbench.search.problem import Problem, problem_of
 from workbench.search.screen import Screen
 from workbench.search.space import Space
@@ -24,7 +24,7 @@ class Shared:
     program: KernelGraph
     space: Space
     seed: int
-    _expressions: dict[str, Expressions] = field(default_factory=dict, repr=False, compare=False)
+    _expressions: dict[PartsKey, Expressions] = field(default_factory=dict, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle what it is made of."""
@@ -66,7 +66,7 @@ class Shared:
 
     def expressions(self, parts: Mapping[str, AxisParts]) -> Expressions:
         """Return the expressions of all plans that cut the same axes into the same parts, closed and trimmed."""
-        key = str(parts)
+        key = tuple(parts.items())
         if key not in self._expressions:
             images = [(self.expressions(fewer), names) for fewer, names in fewer_parts(parts)]
             images.sort(key=lambda image: len(image[0].makings))

@@ -18,6 +18,9 @@ from workbench.ops.registry import operator
 TABLE_1 = ("matmul", "sum", "add", "mul", "div", "exp", "square", "sqrt", "silu")
 """The operators of the paper's table 1 that compute (its Repeat and Reshape are layout and not counted)."""
 
+NEVER = 99
+"""More operators than any limit: nothing makes a value, or it leads to no output."""
+
 Mapping = Literal["axes", "enumerate"]
 Chains = Literal["needed", "all"]
 
@@ -78,6 +81,10 @@ class Space(Displayed):
         if self.max_block_ops < 1 or self.max_kernel_ops < 1:
             raise UsageError(
                 f"max_block_ops {self.max_block_ops} and max_kernel_ops {self.max_kernel_ops} must be at least 1"
+            )
+        if self.max_block_ops + self.max_kernel_ops >= NEVER:
+            raise UsageError(
+                f"max_block_ops {self.max_block_ops} and max_kernel_ops {self.max_kernel_ops}: use less than {NEVER} together"
             )
         if self.mapping not in ("axes", "enumerate"):
             raise UsageError(f"mapping {self.mapping!r}: use 'axes' or 'enumerate'")

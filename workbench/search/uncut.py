@@ -18,13 +18,11 @@ from workbench.domains.abstract_normal_form import Algebra, Value
 from workbench.domains.abstract_projection import Projection
 from workbench.search.palette import Effect, Operator
 from workbench.search.plans import AxisParts
+from workbench.search.space import NEVER
 
 if TYPE_CHECKING:
     from workbench.search.expressions import Expressions
     from workbench.search.makings import Making
-
-NEVER = 99
-"""More operators than any limit: nothing makes it, or it leads to no output."""
 
 IsFactor = Callable[[int], bool]
 
@@ -116,7 +114,7 @@ class Image:
             return FREE
         found = self._guides.get(image)
         if found is None:
-            found = self._guides[image] = _ImageGuide(self, self.others.image_makings.get(image, ()))
+            found = self._guides[image] = _ImageGuide(self, self.others.all_makings.get(image, ()))
         return found
 
 

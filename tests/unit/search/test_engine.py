@@ -21,7 +21,9 @@ from workbench.search.events import (
     ValueKept,
     Verified,
 )
-from workbench.search.space import Space
+from workbench.search.plans import PartsKey, axis_parts
+from workbench.search.shared import Shared
+from workbench.search.space import NEVER, Space
 from workbench.search.summary import collect
 from workbench.search.verdicts import Screening
 from workbench.ugraph.kernel_graph import KernelGraph
@@ -147,6 +149,25 @@ def test_every_count_of_what_was_left_out_is_of_an_event() -> None:
             if isinstance(event, Finished):
                 assert dict(counted) == dict(event.pruned)
         assert {"unreachable", "chain: folded early"} <= set(counted)
+
+
+def test_what_a_group_of_plans_cannot_afford_is_said_once_with_its_limit() -> None:
+    program = get("attention_safe")
+    shared = Shared(program, Space(), 0)
+    parts = {plan.describe(): tuple(axis_parts(plan).items()) for plan in shared.plans}
+    told: dict[PartsKey, list[str]] = {}
+    said = ""
+    for event in search(program):
+        if isinstance(event, Pruned) and event.rule == "demand" and "choices of an operator" not in event.subject():
+            told.setdefault(parts[event.plan], []).append(event.plan)
+            said = event.evidence()
+            assert str(NEVER) not in said
+            assert f"{shared.expressions(dict(parts[event.plan])).limit} are allowed" in said
+    assert "nothing within the limit makes it, nothing within the limit reads it" in said
+    assert len(told) > 1
+    for cut, plans in told.items():
+        assert len(set(plans)) == 1
+        assert len(plans) == len(shared.expressions(dict(cut)).left_out)
 
 
 def test_what_was_left_out_is_said_with_the_program_s_names() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.search.searched import ADAPTER, ATTENTION, NORM, PRODUCT, PROGRAMS, TWO, hypergraph_of
-from workbench.search.hypergraph import NEVER
 from workbench.search.palette import Effect
 from workbench.search.places import LOOP, Place
 from workbench.search.plans import Plan, plans_of
 from workbench.search.problem import problem_of
-from workbench.search.space import Space
+from workbench.search.space import NEVER, Space
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from workbench.errors import UnknownNameError, UsageError
-from workbench.search.space import TABLE_1, Space
+from workbench.search.space import NEVER, TABLE_1, Space
 
 
 def test_the_default_is_the_design_s() -> None:
@@ -30,12 +30,19 @@ def test_the_default_is_the_design_s() -> None:
         ({"palette": "matmul"}, "palette 'matmul': give a tuple, for example"),
         ({"loops": 4}, r"loops 4: give a tuple, for example \(1, 16\)"),
         ({"grids": (16,)}, "up to 3 counts a grid"),
+        ({"max_block_ops": 99}, "max_block_ops 99 and max_kernel_ops 5: use less than 99 together"),
+        ({"max_block_ops": 94}, "use less than 99 together"),
+        ({"max_kernel_ops": 88}, "use less than 99 together"),
         ({"kernel_palette": ("exp",)}, "the search offers matmul at the kernel level"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Space(**given)  # type: ignore[arg-type]
+
+
+def test_limits_below_never_are_taken() -> None:
+    assert Space(max_block_ops=93).max_block_ops == NEVER - 1 - Space().max_kernel_ops
 
 
 def test_an_unknown_operator_is_refused() -> None:

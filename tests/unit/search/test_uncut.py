@@ -7,11 +7,12 @@ import pytest
 from tests.unit.search.searched import ATTENTION, NORM, graph_of
 from workbench.domains.abstract_expr import Axis, Part
 from workbench.domains.abstract_readback import Readback
+from workbench.programs.registry import get
 from workbench.search.expressions import Expressions
-from workbench.search.plans import AxisParts, axis_parts, folds_of, plans_of
+from workbench.search.plans import AxisParts, axis_parts, folds_of, folds_of_parts, plans_of
 from workbench.search.shared import Shared
-from workbench.search.space import Space
-from workbench.search.uncut import NEVER, fewer_parts
+from workbench.search.space import NEVER, Space
+from workbench.search.uncut import fewer_parts
 from workbench.ugraph.value import sum as sum_of
 
 CUTS = {
@@ -45,6 +46,21 @@ def test_images_lose_no_expression_and_no_operator(name: str) -> None:
         assert makings[1] >= makings[0]
         compared += 1
     assert compared
+
+
+def test_what_is_of_no_use_where_fewer_axes_are_cut_is_left_out_and_nothing_that_is_kept() -> None:
+    shared = Shared(get("attention_safe"), Space(), 0)
+    left_out = 0
+    for plan in shared.plans:
+        parts = axis_parts(plan)
+        images = [(shared.expressions(fewer), names) for fewer, names in fewer_parts(parts)]
+        folds = folds_of_parts(shared.problem, parts)
+        cut = Expressions(shared.problem, shared.palette, parts, folds, limit=14, images=images).close()
+        if cut._uncut is not None:
+            assert all(sum(cut._uncut.bounds(value)) <= 14 for value in cut.above)
+            assert not cut.left_out.keys() & cut.above.keys()
+            left_out += len(cut.left_out)
+    assert left_out
 
 
 def test_one_part_less_at_a_time() -> None:
