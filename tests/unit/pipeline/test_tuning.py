@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import workbench as wb
 from workbench.cost.hardware import hardware
 from workbench.cost.presets import preset
 from workbench.cost.schedules import ScheduleSpace
-from workbench.pipeline.tuning import HOPELESS, Certificates, Proposal, Target, as_written, various
+from workbench.pipeline.tuning import HOPELESS, Certificates, Proposal, Target, as_written, hopeful, various
 
 H200 = hardware("h200")
 
@@ -25,6 +27,19 @@ def test_a_structure_does_not_fill_the_list() -> None:
 def test_without_a_handicap_the_cost_alone_decides_and_the_hopeless_are_left_out() -> None:
     found = various(proposals(a=[2.0, 1.0, 1.5], b=[1.2, HOPELESS + 0.1]), handicap=0.0)
     assert [one.cost_us for one in found] == [1.0, 1.2, 1.5, 2.0]
+
+
+def test_what_is_hopeless_is_not_asked_for() -> None:
+    asked = list[float]()
+
+    def ascending() -> Iterator[Proposal]:
+        for one in proposals(a=[2.0, 3.0, 2.0 * HOPELESS, 2.0 * HOPELESS + 0.1, 9.0]):
+            asked.append(one.cost_us)
+            yield one
+
+    assert [one.cost_us for one in hopeful(ascending())] == [2.0, 3.0, 2.0 * HOPELESS]
+    assert asked[-1] == 2.0 * HOPELESS + 0.1
+    assert hopeful([]) == []
 
 
 def test_alternatives_of_a_tiling_differ_in_the_threads_of_the_longest_kernel() -> None:
