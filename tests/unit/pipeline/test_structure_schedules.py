@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from workbench.search.summary import Structure, collect
 from workbench.ugraph.builder import KernelBuilder
 
 TARGET = Target("h200", hardware("h200"), preset("calibrated"))
-PROGRAMS = {
+PROGRAMS: dict[str, Any] = {
     "rms_norm_linear": {"batch": 16, "hidden": 256, "out": 192},
     "gqa": {"heads": 1, "rows": 32, "head_dim": 32, "context": 256},
     "lora": {"batch": 16, "hidden": 64, "out": 64, "rank": 8},
