@@ -7,10 +7,9 @@ they ended, and what a record holds of an interrupted run is said again rather t
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from workbench.search.events import Completed, Event, Finished, Progress, Refused, Verified
@@ -69,25 +68,6 @@ class InProcess:
         """Nothing was started."""
 
 
-@dataclass
-class _Totals:
-    """What the units so far add up to."""
-
-    steps: int = 0
-    states: int = 0
-    candidates: int = 0
-    structures: int = 0
-    verified: int = 0
-    incomplete: int = 0
-    numbers: int = 0
-    pruned: Counter[str] = field(default_factory=Counter)
-
-    def add(self, outcome: Outcome) -> None:
-        for name in ("steps", "states", "candidates", "structures", "verified", "incomplete", "numbers"):
-            setattr(self, name, getattr(self, name) + getattr(outcome, name))
-        self.pruned.update(outcome.pruned)
-
-
 def drive(work: Work, *, runner: Runner | None = None, journal: Journal | None = None) -> Generator[Event, None, None]:
     """Yield the events of a whole search, those of an interrupted run first; the last is `Finished`."""
     return _Drive(work, runner or InProcess(), journal).events()
@@ -97,7 +77,7 @@ class _Drive:
     def __init__(self, work: Work, runner: Runner, journal: Journal | None) -> None:
         self.work, self.runner, self.journal = work, runner, journal
         self.start = time.perf_counter() - (journal.elapsed_s if journal else 0.0)
-        self.totals = _Totals()
+        self.totals = Outcome()
 
     def events(self) -> Generator[Event, None, None]:
         finished = False
@@ -132,7 +112,7 @@ class _Drive:
                 self.work.note(event)
                 yield event
             outcomes.append(outcome)
-            self.totals.add(outcome)
+            self.totals += outcome
             pending.pop(0)
         if not pending:
             return outcomes
@@ -143,7 +123,7 @@ class _Drive:
                 outcome = yield from self._unit(unit, run, past_events)
                 past_events = ()
                 outcomes.append(outcome)
-                self.totals.add(outcome)
+                self.totals += outcome
                 if self.journal is not None:
                     self.journal.end_unit(unit.name, outcome, time.perf_counter() - self.start)
         return outcomes

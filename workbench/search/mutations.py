@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 
 from workbench.errors import NotApplicableError
@@ -63,34 +64,22 @@ def mutations(graph: KernelGraph) -> Iterator[Mutation]:
     """Yield the mistakes that one node, or one exchange of inputs, can have; building one may show that it is not legal."""
     for path, node, operands in _nodes(graph):
         for said, change in _changes(node, operands):
-            yield Mutation(said, _Building(graph, path, change))
+            yield Mutation(said, partial(_mutant, graph, path, change))
     for one, other in combinations(graph.inputs, 2):
         if (one.shape, one.dtype, one.strides) == (other.shape, other.dtype, other.strides):
-            yield Mutation(f"exchanged {one.name} and {other.name}", _Exchange(graph, one.name, other.name))
+            yield Mutation(f"exchanged {one.name} and {other.name}", partial(_exchanged, graph, one.name, other.name))
 
 
-@dataclass(frozen=True)
-class _Building:
-    graph: KernelGraph
-    path: Path
-    change: Change
-
-    def __call__(self) -> KernelGraph:
-        return without_dead(Mutator(self.path, self.change).rewrite(self.graph))
+def _mutant(graph: KernelGraph, path: Path, change: Change) -> KernelGraph:
+    return without_dead(Mutator(path, change).rewrite(graph))
 
 
-@dataclass(frozen=True)
-class _Exchange:
-    graph: KernelGraph
-    one: str
-    other: str
-
-    def __call__(self) -> KernelGraph:
-        names = {self.one: self.other, self.other: self.one}
-        nodes: list[KernelNode] = [
-            replace(node, operands=tuple(names.get(name, name) for name in node.operands)) for node in self.graph.nodes
-        ]
-        return replace(self.graph, nodes=tuple(nodes))
+def _exchanged(graph: KernelGraph, one: str, other: str) -> KernelGraph:
+    names = {one: other, other: one}
+    nodes: list[KernelNode] = [
+        replace(node, operands=tuple(names.get(name, name) for name in node.operands)) for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
 
 
 class Mutator(Rewriter):

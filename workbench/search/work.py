@@ -7,6 +7,7 @@ what came before, in the order of the units, so that the stream is the same whoe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
@@ -35,6 +36,21 @@ class Outcome:
     numbers: int = 0
     pruned: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
+
+    def __add__(self, other: Outcome) -> Outcome:
+        """Return the counts of both units together, without facts."""
+        pruned = Counter(self.pruned)
+        pruned.update(other.pruned)
+        return Outcome(
+            steps=self.steps + other.steps,
+            states=self.states + other.states,
+            candidates=self.candidates + other.candidates,
+            structures=self.structures + other.structures,
+            verified=self.verified + other.verified,
+            incomplete=self.incomplete + other.incomplete,
+            numbers=self.numbers + other.numbers,
+            pruned=pruned,
+        )
 
 
 class Unit(Protocol):

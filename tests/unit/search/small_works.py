@@ -74,7 +74,7 @@ class Small:
         yield Verified(0, graph, known.get(0, Screening("equal", f"by unit {self.number}")))
         yield Progress(1, 0, 10, 1)
         return Outcome(
-            steps=1, states=10, candidates=1, structures=1, verified=1, numbers=1, pruned={"too far": 1},
+            steps=1, states=10, candidates=1, structures=1, verified=1, incomplete=2, numbers=1, pruned={"too far": 1},
             facts={"number": self.number},
         )  # fmt: skip
 

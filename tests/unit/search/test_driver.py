@@ -32,7 +32,7 @@ def test_numbers_and_counts_add_up() -> None:
     assert [event.number for event in events if isinstance(event, Verified)] == list(range(6))
     progress = [event for event in events if isinstance(event, Progress)]
     assert progress == [Progress(number, 6, 10 * number, number) for number in range(1, 7)]
-    assert events[-1] == Finished(60, 6, 6, 6, {"too far": 6}, 0, 0.0)
+    assert events[-1] == Finished(60, 6, 6, 6, {"too far": 6}, 12, 0.0)
 
 
 def test_the_search_cuts_itself_into_units() -> None:
