@@ -26,8 +26,8 @@ from workbench.search.event_lines import settled, with_texts
 from workbench.search.events import Event
 from workbench.search.work import Known, Outcome, Unit, collected
 
-AFTER_S = 0.01
-"""Seconds of a search after which a copy is worth its making, some milliseconds."""
+AFTER_S = 0.05
+"""Seconds of a search after which a copy is worth its making: some milliseconds, and the wait for it where others work."""
 
 LATER_S = 1.0
 """Seconds for which a copy leaves texts to be written when somebody asks: whoever does waits while the unit runs again."""
