@@ -68,6 +68,10 @@ class Components:
                 result[k] = place
         return result
 
+    def most_together(self) -> int:
+        """Return how many conditions, each with other input elements, the largest component has."""
+        return int(np.unique(self._resolved(), return_counts=True)[1].max(initial=0))
+
     def _resolved(self) -> Array:
         if self._roots is None:
             self._roots = np.array([self._find(number) for number in range(len(self._parent))], dtype=np.int64)

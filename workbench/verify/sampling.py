@@ -28,6 +28,8 @@ from workbench.verify.components import Components
 
 MIN_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 60, 20_000, 3.0
 """Where the sampler gives up: many roots over the same few inputs have squares together only rarely."""
+MOST_TOGETHER = 11
+"""Roots of a program that share inputs above which no point is looked for: they exist together at one in 2^n."""
 CHUNK_ELEMENTS = 1 << 22
 
 
@@ -220,6 +222,7 @@ class Sampler:
             return 1
         if self._components is None:
             self._components = _components(self.graphs, self._axes, roots=self._has_roots)
+            self._check_chances()
         sites = _sites(faulty.graph)
         count = 0
         for both in (False, True):
@@ -236,6 +239,16 @@ class Sampler:
                 if marked:
                     self._draw_again(list(marked), side, points)
         return count
+
+    def _check_chances(self) -> None:
+        """Raises: NotApplicableError where the first program's roots, whose cones are the sharpest, hardly exist together."""
+        if self._has_roots:
+            together = _components(self.graphs[:1], self._axes, roots=True).most_together()
+            if together > MOST_TOGETHER:
+                raise NotApplicableError(
+                    f"{together} roots share inputs: they all have a meaning at one point in 2^{together} of field pair "
+                    f"{self.arithmetic.pair.name}, which is not looked for"
+                )
 
     def _draw_again(self, components: list[int], side: str, points: list[FieldPoint]) -> None:
         assert self._components is not None

@@ -31,6 +31,8 @@ def test_rows_are_components_and_nested_roots_join_all_that_they_touch() -> None
         for place in places.values():
             assert place[[1, 3]].all()
             assert not place[[0, 2]].any()
+    assert made.most_together() == 2
+    assert Components(ConeAxes.of(graph), [(4, 3)] * 2).most_together() == 0
 
 
 def test_a_root_over_a_column_and_one_over_a_row_are_one_component() -> None:

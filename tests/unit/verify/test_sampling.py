@@ -12,7 +12,7 @@ from workbench.ugraph.builder import KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.tracing import trace
 from workbench.verify.probabilistic import first_mismatch, run_tests
-from workbench.verify.sampling import MIN_ROUNDS, Sampler, features, root_part
+from workbench.verify.sampling import MIN_ROUNDS, MOST_TOGETHER, Sampler, features, root_part
 
 
 def arithmetic(name: str = "w31", seed: int = 0) -> FieldArithmetic:
@@ -109,3 +109,19 @@ def test_same_seed_same_points() -> None:
         Sampler((rms_program(),), arithmetic(), np.random.default_rng(9)).draw(1).points[0].residues.p for _ in range(2)
     ]
     np.testing.assert_array_equal(draws[0], draws[1])
+
+
+def shared(rows: int) -> KernelGraph:
+    """Return the norms of rows that share a factor, so that all their roots must exist at once."""
+    return trace(lambda X, W: op.rms_norm(X @ W, eps=0), X=(rows, 3), W=(3, 2))
+
+
+def test_roots_that_hardly_exist_together_are_not_looked_for() -> None:
+    f, rows = arithmetic(), MOST_TOGETHER + 1
+    sampler = Sampler((shared(rows),), f, np.random.default_rng(0))
+    with pytest.raises(NotApplicableError, match=rf"{rows} roots share inputs: .* one point in 2\^{rows}"):
+        sampler.draw(0)
+    few = Sampler((shared(5),), f, np.random.default_rng(0), seconds=60.0).draw(0)
+    assert few.resampled > 0
+    apart = trace(lambda X: op.rms_norm(X, eps=0), X=(4 * MOST_TOGETHER, 3))  # each row by itself
+    assert Sampler((apart,), f, np.random.default_rng(0), seconds=60.0).draw(0).resampled > 0
