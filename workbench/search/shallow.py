@@ -8,7 +8,7 @@ afford; without it a sum of many terms would be split in all ways (a root of a s
 from __future__ import annotations
 
 import itertools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
@@ -175,13 +175,12 @@ class Shallow:
     def sums(self, value: Value) -> list[tuple[Value, Value]]:
         """Return the pairs whose sum is the value, at least one of them, or its negative, known."""
         algebra = self.algebra
-        whole = Counter(algebra.polynomials[value])
         found = set()
         negated = (algebra.mul(self._minus, known) for known in self.operators) if self._subtracts else ()
         for part in (*self._candidates(value), *negated):
-            own = Counter(algebra.polynomials[part])
-            if len(own) <= len(whole) and own <= whole and own != whole:
-                rest = Value(algebra.polynomial(list((whole - own).elements())))
+            terms = _without(algebra.polynomials[value], algebra.polynomials[part])
+            if terms:
+                rest = Value(algebra.polynomial(terms))
                 found.add((min(part, rest), max(part, rest)))
         return sorted(found)
 
@@ -221,3 +220,13 @@ class Shallow:
         for other in (*self.operators, *self.constants):
             if ((count | guard) - algebra.count[other]) & guard == guard:
                 yield other
+
+
+def _without(terms: tuple[int, ...], some: tuple[int, ...]) -> list[int]:
+    """Return the terms of a sum but for some of them, empty if not all of those are among them."""
+    rest = list(terms)
+    for term in some:
+        if term not in rest:
+            return []
+        rest.remove(term)
+    return rest

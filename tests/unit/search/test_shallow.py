@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.search.searched import ATTENTION, NORM, expressions_of
+import itertools
+
+from tests.unit.search.searched import ATTENTION, NORM, expressions_of, graph_of
 from workbench.domains.abstract_goals import Goals
 from workbench.search.expressions import Expressions
 from workbench.search.plans import Plan
@@ -55,3 +57,13 @@ def test_it_takes_apart_what_it_made() -> None:
         for _, mask in expressions.folds:
             for operand in shallow.summands(value, mask):
                 assert algebra.sum_mask(mask, operand) == value
+
+
+def test_a_sum_is_split_in_every_way_its_repeated_terms_too() -> None:
+    expressions = expressions_of(graph_of(lambda x, y: x + y + x, X=(8, 16), Y=(8, 16)), Plan((None,)))
+    (goal,) = expressions.goals
+    algebra, shallow = expressions.algebra, closed(expressions, 4)
+    pairs = itertools.combinations_with_replacement(sorted(shallow.operators), 2)
+    expected = [pair for pair in pairs if algebra.add(*pair) == goal]
+    assert len(expected) == 2  # x + (x + y), y + (x + x)
+    assert shallow.sums(goal) == expected
