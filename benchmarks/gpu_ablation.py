@@ -67,14 +67,13 @@ ARCH, LOGITS, SEED, LIMIT = "sm_90a", 100.0, 0, 0.15
 STYLE, DTYPE = "standard", "float16"
 SCHEMA = "mugraph-workbench/ablation"
 REQUIRED = frozenset(
-    {"table", "program", "parameters", "variant", "base", "correct", "gpu", "driver", "date", "versions"}
+    ["table", "program", "parameters", "variant", "base", "correct", "gpu", "driver", "date", "versions"]
 )
 RECORDS = REPOSITORY / "data" / "records" / "ablation.jsonl"
 UNSAFE = {"attention_safe": "gqa"}
 """attention_safe subtracts maxima itself: its unsafe forms are those of the program that does not."""
 
-ALL, CHOSEN = "all passes", "chosen"
-CORRECT, NEAR = "correct", "near_100"
+ALL, CHOSEN, CORRECT, NEAR = "all passes", "chosen", "correct", "near_100"
 SPLITS = 8
 """Into how many parts TensorRT-LLM's grid splits the keys: 8 x KV heads x batch."""
 

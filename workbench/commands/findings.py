@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from typing import cast
 
@@ -11,6 +12,7 @@ from workbench.programs.record import Instance
 from workbench.programs.registry import infer_sizes, instance, known_good, names
 from workbench.search.summary import Found
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 
 
 def known_structures(settled: Instance | None) -> frozenset[str] | None:
@@ -61,9 +63,30 @@ def values_of(found: Found, known: frozenset[str] | None) -> dict[str, Json]:
     }
 
 
-def lines_of(found: Found, known: frozenset[str] | None) -> list[str]:
-    """Return the findings for people."""
-    lines = [found.space.describe()]
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how findings are told."""
+    parser.add_argument("--graphs", action="store_true", help="print every structure whole, not one line each")
+
+
+def lines_of(found: Found, known: frozenset[str] | None, *, graphs: bool = False) -> list[str]:
+    """Return the findings for people: a line a structure, one of them whole, and last how the search went.
+
+    graphs: every structure whole. The one that is shown is known to be good, if one is, and has the fewest operators.
+    """
+    good = known or frozenset()
+    lines = []
+    for number, one in enumerate(found.structures):
+        mark = ", known to be good" if one.structure_hash in good else ""
+        lines.append(
+            f"structure {number}: {counted(one.operators, 'operator')}, {counted(one.kernels, 'kernel')}, "
+            f"hash {one.structure_hash[:12]}{mark}"
+        )
+        if graphs:
+            lines.append(one.graph.describe())
+    if found.structures and not graphs:
+        shown = min(found.structures, key=lambda one: (one.structure_hash not in good, one.operators))
+        lines += [f"structure {found.structures.index(shown)}, whole:", shown.graph.describe()]
+    lines.append(found.space.describe())
     if found.finished is not None:
         lines.append(found.finished.describe())
     else:
@@ -72,8 +95,6 @@ def lines_of(found: Found, known: frozenset[str] | None) -> list[str]:
     if known is not None and (found.structures or found.finished is not None):
         is_known = any(one.structure_hash in known for one in found.structures)
         lines.append(f"a structure known to be good {'is' if is_known else 'is not'} among them")
-    for number, one in enumerate(found.structures):
-        lines.append(f"structure {number}: {one.operators} operators, {one.kernels} kernels\n{one.graph.describe()}")
     return lines
 
 

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run", type=Path, metavar="RUN", help="a record of a search, or the folder of a run with search.jsonl in it"
     )
     parser.add_argument("--events", action="store_true", help="print every event in words as well")
+    findings.add_arguments(parser)
 
 
 def run(call: Call) -> Answer:
@@ -82,7 +83,7 @@ def _search(path: Path, call: Call) -> Answer:
         "seconds": found.finished.seconds if found.finished is not None else None,
         "replay_seconds": time.perf_counter() - start,
     }
-    lines = [record.describe(), *told, *findings.lines_of(found, known)]
+    lines = [record.describe(), *told, *findings.lines_of(found, known, graphs=call.arguments.graphs)]
     if not found.structures and found.finished is not None:
         lines.append("nothing found")
     return Answer("\n".join(lines), values, is_yes=bool(found.structures))

@@ -82,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="decide every structure with `verify` (a bound) instead of one random test",
     )
+    findings.add_arguments(parser)
     requests.add_program_arguments(parser)
 
 
@@ -132,7 +133,7 @@ def run(call: Call) -> Answer:
         "record": str(recorder.path) if recorder.path.exists() else None,
         "interrupted": bool(interrupted),
     }
-    lines = findings.lines_of(found, known)
+    lines = findings.lines_of(found, known, graphs=arguments.graphs)
     if not found.structures and not interrupted:
         miss, words = _nearest_miss(program, space, found, call)
         values["nearest_miss"] = miss

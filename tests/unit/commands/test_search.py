@@ -41,8 +41,16 @@ def test_what_is_answered(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
 def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = ask(capsys, "search", "softmax", "--max-block-ops", "4")
     assert (code, err) == (0, "")
-    assert "a structure known to be good is among them" in out
-    assert "structure 0: " in out
+    lines = out.splitlines()
+    assert lines[-1] == "a structure known to be good is among them"
+    (good,) = (line for line in lines if line.endswith(", known to be good"))
+    shown = lines.index(good.partition(":")[0] + ", whole:")  # that one stands there whole, the others are a line each
+    graph = parse_kernel_graph("\n".join(lines[shown + 1 : lines.index("}") + 1]))
+    assert f"hash {graph.structure_hash[:12]}, known" in good
+    assert sum(line.startswith("kernel_graph") for line in lines) == 1
+    code, out, err = ask(capsys, "search", "softmax", "--max-block-ops", "4", "--graphs")
+    listed = sum(line.startswith("structure ") for line in out.splitlines())
+    assert sum(line.startswith("kernel_graph") for line in out.splitlines()) == listed == 2
 
 
 def test_workers_and_the_other_engine(capsys: pytest.CaptureFixture[str]) -> None:
