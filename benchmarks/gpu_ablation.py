@@ -11,7 +11,8 @@ turn. A row a variant is added to the file of records, with the machine's proven
 lines say whether a stable form takes at most 15% more than its unsafe one.
 
 `--prepare` optimizes, verifies, emits, compiles and evaluates in float64, and leaves all of it in a folder, so that a
-machine with a GPU, given the folder by `--prepared`, does nothing but check and time: about half a minute.
+machine with a GPU, given the folder by `--prepared`, does nothing but check and time: about half a minute. Long because what
+is prepared here and read there stands in one file.
 """
 
 from __future__ import annotations
