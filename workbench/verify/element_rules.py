@@ -244,7 +244,10 @@ def _max(d: ElementRules, attributes: Attributes, operands: Tensors) -> Tensors:
 
     def rule(cell: Cell, index: tuple[Index, ...]) -> Form:
         with d.open(x.shape[axis]) as var:
-            return d.forms.largest("max", var, x.at(cell, _put(index, axis, variable(var))))
+            place = variable(var)
+            return d.forms.largest(
+                "max", var, x.at(cell, _put(index, axis, place)), d.limits(x.split(axis), cell, place)
+            )
 
     return (_folded(x, axis, rule),)
 

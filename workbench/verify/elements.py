@@ -31,7 +31,7 @@ from workbench.ugraph.nodes import (
 from workbench.verify.element_rules import At, Cell, ElementRules, Tensor, part_lengths, stretched
 from workbench.verify.form_atoms import Exponential, Form
 from workbench.verify.forms import Forms
-from workbench.verify.indices import Chosen, Index, Var, combine, constant, divide, shift, variable
+from workbench.verify.indices import Index, Var, combine, constant, divide, shift, variable
 
 MAX_UNROLLED = 8  # a rescaled accumulator whose factors do not telescope is unrolled up to this many iterations
 
@@ -195,6 +195,10 @@ class _ElementDomain(ElementRules):
                 return self._rescaled(operand, rescale, loop)
             case AccumulatorKind.RESCALE_SUM:
                 assert rescale is not None
+                split = operand.split(-1)
+                if split is not None and any(axis == LOOP for axis, _ in split.parts):
+                    # where a tile ends is known in its iteration; the factor is constant along such an axis
+                    return self._rescaled(self.call_by_name("sum", operand, axis=-1), rescale, loop)
                 return self.call_by_name("sum", self._rescaled(operand, rescale, loop), axis=-1)
 
     def _over_loop(self, tile: Tensor, loop: int) -> Tensor:
@@ -262,16 +266,10 @@ class _ElementDomain(ElementRules):
 
         def largest(cell: Cell, index: tuple[Index, ...], step: Index) -> Form:
             first, second = Var("open", -1, loop), Var("open", -2, operand.shape[-1])
-            whole = operand.at((*cell[:LOOP], variable(first)), (*index[:-1], variable(second)))
-            others = sorted(whole.variables - {first, second}, key=repr)
-            arguments = (*(variable(var) for var in others), step)
-            name = f"running maximum of {whole.number}"
-            values = {
-                var: Index(0, ((1, Chosen(f"{name}, {part}", arguments, var.extent)),))
-                for var, part in ((first, "iteration"), (second, "element"))
-                if var.extent > 1
-            }
-            return forms.substitute(whole, values)
+            at, place = (*cell[:LOOP], variable(first)), variable(second)
+            limits = self.limits(operand.split(-1), at, place)
+            over = {first: "iteration", second: "element"}
+            return forms.chosen("running maximum of", operand.at(at, (*index[:-1], place)), over, limits, (step,))
 
         def maximum(cell: Cell, index: tuple[Index, ...]) -> Form:
             return largest(cell, index, cell[LOOP])

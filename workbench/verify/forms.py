@@ -447,15 +447,30 @@ class Forms:
             case _:
                 assert_never(atom)
 
-    def largest(self, name: str, var: Var, form: Form) -> Form:
-        """Return the largest value of a form over a variable: the value at a position that is chosen at each test."""
+    def largest(self, name: str, var: Var, form: Form, limits: Limits = ()) -> Form:
+        """Return the largest value of a form over a variable, only where the limits hold: that at a `chosen` position."""
         if var not in form.variables:
             return form
         bound = Var("bound", form.height + 1, var.extent)
-        same = self.substitute(form, {var: variable(bound)})
-        free = sorted(same.variables - {bound}, key=repr)
-        chosen = Chosen(f"{name} of {same.number}", tuple(variable(v) for v in free), var.extent)
-        return self.substitute(form, {var: Index(0, ((1, chosen),))})
+        values = {var: variable(bound)}
+        limits = tuple((substitute(index, values), below) for index, below in limits)
+        return self.chosen(f"{name} of", self.substitute(form, values), {bound: "element"}, limits)
+
+    def chosen(
+        self, name: str, form: Form, over: Mapping[Var, str], limits: Limits, arguments: tuple[Index, ...] = ()
+    ) -> Form:
+        """Return a form with variables replaced by positions, only where the limits hold, that are chosen at each test.
+
+        over: the variables, and what each is. Positions are the same where form, limits and arguments are.
+        """
+        name, given = f"{name} {form.number}", [variable(var) for var in sorted(form.variables - over.keys(), key=repr)]
+        for index, below in limits:
+            if index.high >= below:  # its coefficients are part of the name, where the tile begins is an argument
+                inside = [(index.coefficient(var), variable(var)) for var in over]
+                given.append(combine([(1, index), *((-c, place) for c, place in inside)]))
+                name += f", {[c for c, _ in inside]} below {below}"
+        found = {var: Chosen(f"{name}, {what}", (*given, *arguments), var.extent) for var, what in over.items()}
+        return self.substitute(form, {var: Index(0, ((1, at),)) for var, at in found.items() if var.extent > 1})
 
     # ------------------------------------------------------------------------------------------------- looking around
     def inside(self, form: Form) -> Iterator[AnyAtom]:

@@ -303,3 +303,17 @@ def test_a_proof_is_not_kept_waiting_for_a_point_at_which_many_roots_exist(monke
     verdict = verify(left, right)
     assert verdict.proved
     assert 0 < len(rounds) <= 3 * MIN_ROUNDS  # two reduced instances, true shapes
+
+
+def test_the_largest_of_a_row_that_ends_early_is_not_proved_that_of_a_longer_row() -> None:
+    """Random inputs seldom show it: the 36th of 36 numbers is rarely the largest."""
+
+    def largest_of_first(columns: int) -> KernelGraph:
+        kernel = KernelBuilder("first")
+        part = op.split(kernel.input("X", (1, 1260), "float32"), 1260 // columns, axis=-1)[0]
+        block = kernel.block(part, loop=6)
+        block.save(block.accumulate(block.load(part, fmap=1), "max_dim"))
+        kernel.output(*block.finish())
+        return kernel.build()
+
+    assert verify(largest_of_first(35), largest_of_first(36)).kind == "different"

@@ -22,7 +22,7 @@ from workbench.ops.registry import operators
 from workbench.ops.spec import Opaque
 from workbench.programs.registry import parameters
 from workbench.ugraph import value as op
-from workbench.ugraph.builder import KernelBuilder
+from workbench.ugraph.builder import BlockBuilder, KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.tracing import trace
 from workbench.verify.element_rules import ELEMENTWISE, RULES
@@ -264,3 +264,51 @@ def test_other_values_of_a_loop_are_not_taken_from_its_last_iteration() -> None:
         kernel.output(*block.finish())
         (form,) = elements_of(kernel.build(), Forms()).outputs
         assert "'max of " in repr(form)  # an iteration that is chosen, not the last
+
+
+def of_first(columns: int, folded: Callable[[BlockBuilder, op.Value], op.Value]) -> KernelGraph:
+    """Return what a loop of three iterations makes of the first of 30 columns: five are cut 2, 2, 1, six 2, 2, 2."""
+    kernel = KernelBuilder("first")
+    part = op.split(kernel.input("X", (2, 30), "float32"), 30 // columns, axis=-1)[0]
+    block = kernel.block(part, loop=3)
+    block.save(folded(block, block.load(part, fmap=1)))
+    kernel.output(*block.finish())
+    return kernel.build()
+
+
+def softmax_total(block: BlockBuilder, tile: op.Value) -> op.Value:
+    maximum, change = block.running_max(tile)
+    return block.accumulate(op.exp(tile - maximum), "rescale_sum", rescale=op.exp(change))
+
+
+@pytest.mark.parametrize(
+    "folded",
+    [
+        lambda block, tile: block.accumulate(op.max(tile), "max"),
+        lambda block, tile: block.accumulate(tile, "max_dim"),
+        lambda block, tile: block.accumulate(block.running_max(tile)[0], "max"),
+        softmax_total,
+    ],
+    ids=["max", "max_dim", "running_max", "rescale_sum"],
+)
+def test_a_tile_that_ends_early_is_folded_to_its_end(folded: Callable[[BlockBuilder, op.Value], op.Value]) -> None:
+    """The sixth column, the largest here, stands where the last tile of five would go on."""
+    five, six = of_first(5, folded), of_first(6, folded)
+    assert have_equal_forms(five, of_first(5, folded))
+    assert not have_equal_forms(five, six)
+    inputs = [np.random.default_rng(0).normal(size=(2, 30))]
+    inputs[0][:, 5] = 9
+    assert not np.allclose(evaluate(five, inputs)[0], evaluate(six, inputs)[0])
+
+
+@pytest.mark.parametrize("columns", [5, 6])
+def test_the_total_of_an_online_softmax_leaves_its_maximum(columns: int) -> None:
+    def shifted(block: BlockBuilder, tile: op.Value) -> op.Value:
+        maximum = block.accumulate(block.running_max(tile)[0], "max")
+        return softmax_total(block, tile) * op.exp(maximum)
+
+    plain = trace(lambda X: op.sum(op.exp(op.split(X, 30 // columns, axis=-1)[0])), X=(2, 30), dtype="float32")
+    graph = of_first(columns, shifted)
+    assert have_equal_forms(plain, graph)
+    inputs = [np.random.default_rng(0).normal(size=(2, 30))]
+    np.testing.assert_allclose(evaluate(graph, inputs)[0], evaluate(plain, inputs)[0], rtol=1e-12)
