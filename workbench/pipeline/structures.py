@@ -27,7 +27,7 @@ NARROW = 8
 
 OUT_OF_REACH = 4
 """Values that are met in the narrow space and take more operators than are left, for each that is kept, above which a wider
-space is left alone: it would take most of them apart. Roots of sums have 7 to 13, other programs less than 3; the time of
+space is left alone: it would take most of them apart. Roots of sums have 6 to 12, other programs at most 0.2; the time of
 one of them (ntrans) grows more than thirtyfold from 8 to 11 operators."""
 
 MANY_STRUCTURES = 200
