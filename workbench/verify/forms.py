@@ -14,6 +14,7 @@ from fractions import Fraction
 from itertools import count, pairwise, permutations
 from typing import TypeVar, assert_never
 
+from workbench.errors import NotApplicableError
 from workbench.verify.form_atoms import (
     AnyAtom,
     Atom,
@@ -449,8 +450,6 @@ class Forms:
 
     def largest(self, name: str, var: Var, form: Form, limits: Limits = ()) -> Form:
         """Return the largest value of a form over a variable, only where the limits hold: that at a `chosen` position."""
-        if var not in form.variables:
-            return form
         bound = Var("bound", form.height + 1, var.extent)
         values = {var: variable(bound)}
         limits = tuple((substitute(index, values), below) for index, below in limits)
@@ -462,6 +461,7 @@ class Forms:
         """Return a form with variables replaced by positions, only where the limits hold, that are chosen at each test.
 
         over: the variables, and what each is. Positions are the same where form, limits and arguments are.
+        Raises: NotApplicableError where there may be no position, and the form has none that could tell it.
         """
         name, given = f"{name} {form.number}", [variable(var) for var in sorted(form.variables - over.keys(), key=repr)]
         for index, below in limits:
@@ -470,7 +470,11 @@ class Forms:
                 given.append(combine([(1, index), *((-c, place) for c, place in inside)]))
                 name += f", {[c for c, _ in inside]} below {below}"
         found = {var: Chosen(f"{name}, {what}", (*given, *arguments), var.extent) for var, what in over.items()}
-        return self.substitute(form, {var: Index(0, ((1, at),)) for var, at in found.items() if var.extent > 1})
+        positions = {var: Index(0, ((1, at),)) for var, at in found.items() if var in form.variables}
+        first = {var: constant(0) for var in over}
+        if not positions and any(substitute(index, first).high >= below for index, below in limits):
+            raise NotApplicableError("the largest element of a tile is asked for that may have none")
+        return self.substitute(form, positions)
 
     # ------------------------------------------------------------------------------------------------- looking around
     def inside(self, form: Form) -> Iterator[AnyAtom]:

@@ -312,3 +312,27 @@ def test_the_total_of_an_online_softmax_leaves_its_maximum(columns: int) -> None
     assert have_equal_forms(plain, graph)
     inputs = [np.random.default_rng(0).normal(size=(2, 30))]
     np.testing.assert_allclose(evaluate(graph, inputs)[0], evaluate(plain, inputs)[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["max_dim", "running_max"])
+def test_the_largest_of_no_elements_is_not_that_of_one(kind: str) -> None:
+    """Five columns in two parts of three iterations: the last of them has none, where six columns have the sixth."""
+
+    def largest_of_parts(columns: int) -> KernelGraph:
+        kernel = KernelBuilder("parts")
+        part = op.split(kernel.input("X", (2, 30), "float32"), 30 // columns, axis=-1)[0]
+        loop = 3 if kind == "max_dim" else 1
+        block = kernel.block(part, grid=(6 // loop,), loop=loop)
+        tile = block.load(part, imap=(1,), fmap=1)
+        largest = (
+            block.accumulate(tile, kind) if kind == "max_dim" else block.accumulate(block.running_max(tile)[0], "max")
+        )
+        block.save(largest, omap=(1,))
+        kernel.output(*block.finish())
+        return kernel.build()
+
+    five, six = largest_of_parts(5), largest_of_parts(6)
+    with pytest.raises(NotApplicableError, match="may have none"):
+        elements_of(five, Forms())
+    assert not have_equal_forms(five, six)
+    assert have_equal_forms(six, largest_of_parts(6))
