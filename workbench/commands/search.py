@@ -106,7 +106,7 @@ def run(call: Call) -> Answer:
     verifier = partial(verify, shapes="reduced", seed=arguments.seed) if arguments.certify else None
     subject = subject_of(program, space, engine, pruners, verifier, arguments.seed)
     recorder = _recorder(arguments, subject)
-    helped = Forked(ahead=_hashed, settles=arguments.record is not None)
+    helped = Forked(ahead=_hashed, settles_after_s=RECORDED_AFTER_S if arguments.record is None else 0.0)
     events = search(
         program, space=space, engine=engine, pruners=pruners, verifier=verifier, seed=arguments.seed,
         executor=helped if arguments.workers is None else arguments.workers, record=recorder,

@@ -5,8 +5,11 @@ python -c "from tests.unit.search.forked_runs import NAME; NAME(...)"
 
 from __future__ import annotations
 
+import copy
 import json
+import math
 import os
+import pickle
 import signal
 import threading
 import time
@@ -59,7 +62,7 @@ def whole_search(folder: str) -> None:
     alone = lines_of(list(wb.search(PROGRAM, space=SPACE)))
     before = open_files()
     later = lines_of(list(wb.search(PROGRAM, space=SPACE, executor=Forked(ahead=ahead))))
-    settled = lines_of(list(wb.search(PROGRAM, space=SPACE, executor=Forked(ahead=ahead, settles=True))))
+    settled = lines_of(list(wb.search(PROGRAM, space=SPACE, executor=Forked(ahead=ahead, settles_after_s=0.0))))
     processes = set(seen.read_text().split())
     tell(
         later=later == alone, settled=settled == alone, events=len(alone), copies=len(processes),
@@ -90,6 +93,90 @@ def killed_copy(folder: str) -> None:
     tell(same=lines_of(events) == lines_of(expected))
 
 
+def is_later(event: Event) -> bool:
+    """Return whether an event has words that stayed in the copy."""
+    return isinstance(event, Pruned) and isinstance(event.evidence, forked.Later)
+
+
+def texts_for_a_record() -> None:
+    """How many texts come later: of a search without a record, and of one whose record begins or has begun."""
+    later = []
+    for settles_after_s in (math.inf, 3600.0, 0.0):
+        runner = Forked(settles_after_s=settles_after_s)
+        runner._start -= 60.0  # for so long it has been searching
+        later.append(sum(map(is_later, wb.search(PROGRAM, space=SPACE, executor=runner))))
+    tell(later=later)
+
+
+def pickled_again() -> None:
+    """Whether an event that came from the copy says the same when it is pickled here, or copied."""
+    found = next(filter(is_later, wb.search(PROGRAM, space=SPACE, executor=Forked())))
+    others = pickle.loads(pickle.dumps(found)), copy.deepcopy(found)
+    tell(same=[other.describe() == found.describe() for other in others], later=any(map(is_later, others)))
+
+
+def refused(what: str) -> None:
+    """A search for which no process, or no pipe, is to be had, or only a small one; how often it asked; open files."""
+    asked = list[int]()
+    actual = getattr(os, what)
+
+    def refuse(*arguments: bytes) -> int:
+        asked.append(1)
+        if what == "write":  # a pipe of one page, which a user with many pipes gets
+            return int(actual(arguments[0], arguments[1][:4]))
+        raise BlockingIOError("planned")
+
+    units = [Small(number) for number in range(6)]
+    expected = lines_of(list(drive(SmallWork(units))))
+    before = open_files()
+    setattr(os, what, refuse)
+    events = lines_of(list(drive(SmallWork(units), runner=Forked())))
+    setattr(os, what, actual)
+    tell(same=events == expected, asked=len(asked), files=open_files() - before)
+
+
+def more_units_than_claims() -> None:
+    """Units of a round of which only the last ones are shared."""
+    count = 65600
+    run = Forked().run([Brief(number) for number in range(count)], {})
+    names = [event.describe() for events in run for event in events]
+    tell(same=names == [f"searching unit {number}" for number in range(count)])
+
+
+def without_streams() -> None:
+    """A search of a process whose standard streams are closed, so that pipes get their numbers."""
+    alone = lines_of(list(wb.search(PROGRAM, space=SPACE)))
+    kept = os.dup(1), os.dup(2)
+    for stream in range(3):
+        os.close(stream)
+    events = list(wb.search(PROGRAM, space=SPACE, executor=Forked()))
+    for stream, copied in enumerate(kept, 1):
+        os.dup2(copied, stream)
+    tell(same=lines_of(events) == alone, helped=any(map(is_later, events)))
+
+
+def interrupted() -> None:
+    """Ctrl-C while the copy is made, and again while it is ended."""
+    fork, wait, said, before = os.fork, os.waitpid, list[str](), open_files()
+
+    def interrupted_fork() -> int:
+        process = fork()
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    def interrupted_wait(process: int, options: int) -> tuple[int, int]:
+        signal.raise_signal(signal.SIGINT)
+        return wait(process, options)
+
+    os.fork, os.waitpid = interrupted_fork, interrupted_wait
+    try:
+        list(drive(Endless(), runner=Forked()))
+    except KeyboardInterrupt:
+        said.append("interrupted")
+    os.fork, os.waitpid = fork, wait
+    tell(said=said, files=open_files() - before, handled=signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+
+
 def failing_unit() -> None:
     """A unit fails, in the copy and then here."""
     said = ""
@@ -114,7 +201,7 @@ def continued(folder: str) -> None:
     path = Path(folder) / "run.jsonl"
     alone = lines_of(list(wb.search(PROGRAM, space=SPACE)))
     subject = subject_of(PROGRAM, SPACE, "values", None, None, 0)
-    run = wb.search(PROGRAM, space=SPACE, executor=Forked(settles=True), record=Recorder(path, subject))
+    run = wb.search(PROGRAM, space=SPACE, executor=Forked(settles_after_s=0.0), record=Recorder(path, subject))
     for _ in range(len(alone) // 2):
         next(run)
     run.close()
@@ -132,6 +219,23 @@ def beside_a_thread() -> None:
     end.set()
     thread.join()
     tell(alone=alone, beside=beside, processors=len(os.sched_getaffinity(0)))
+
+
+@dataclass(frozen=True)
+class Brief:
+    """A unit that says its name."""
+
+    number: int
+    counts_on = True
+    steps = weight = 1
+
+    @property
+    def name(self) -> str:
+        return f"unit {self.number}"
+
+    def events(self, known: Known) -> Generator[Event, None, Outcome]:
+        yield Started(self.name)
+        return Outcome(steps=1)
 
 
 @dataclass(frozen=True)

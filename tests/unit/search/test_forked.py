@@ -50,6 +50,33 @@ def test_a_copy_that_dies_loses_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "killed").read_text() == "x"
 
 
+def test_texts_are_written_in_the_copy_once_a_record_needs_them() -> None:
+    without, before, after = run("texts_for_a_record")["later"]
+    assert without == before > 10
+    assert after == 0
+
+
+def test_texts_that_come_later_travel_on() -> None:
+    assert run("pickled_again") == {"same": [True, True], "later": False}
+
+
+@pytest.mark.parametrize("what", ["fork", "pipe", "write"])
+def test_without_a_copy_the_search_goes_on_alone(what: str) -> None:
+    assert run("refused", what) == {"same": True, "asked": 1, "files": 0}
+
+
+def test_of_many_units_the_last_are_shared() -> None:
+    assert run("more_units_than_claims") == {"same": True}
+
+
+def test_closed_streams_do_not_matter() -> None:
+    assert run("without_streams") == {"same": True, "helped": True}
+
+
+def test_ctrl_c_leaves_nothing_half_made_or_half_ended() -> None:
+    assert run("interrupted") == {"said": ["interrupted"], "files": 0, "handled": True}
+
+
 def test_an_error_in_a_unit_is_raised_here() -> None:
     assert run("failing_unit") == {"said": "planned in unit 1"}
 
