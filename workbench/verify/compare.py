@@ -41,6 +41,7 @@ SMALL_ELEMENTS, SMALL_WORK = 200, 5e3
 PROOF_SECONDS = 2.0
 LOOK_SECONDS = 0.0
 """Seconds, beyond the least number of rounds, in which a point is looked for at which a proof is tested: it needs none."""
+NO_VALUES = "no inputs were found at which both sides are finite in float64"
 CHEAP = 5e7
 """Multiply-adds up to which a difference on a reduced instance is always looked for at true shapes too."""
 MAX_WORK = 3e10
@@ -204,13 +205,16 @@ def _proved_by_forms(
 
 
 def _contradiction(work: _Comparison, program: KernelGraph, candidate: KernelGraph, *, reduced: bool) -> Verdict | None:
-    """Return a verdict where floats or the field contradict a proof, None where they do not."""
+    """Return a verdict where floats or the field contradict a proof, or there is nothing it says; None where they do not."""
     small = evaluation_work(program) + evaluation_work(candidate) < 1e6
-    check = compare_real(
-        program, candidate, work.rng, styles=("normal", "positive") if small else ("small",), exact=small
-    )
-    if check.witness is not None:
-        return _different(work, check.witness, reduced)
+    for styles in (("normal", "positive") if small else ("small",), ("positive", "small")):
+        check = compare_real(program, candidate, work.rng, styles=styles, exact=small)
+        if check.witness is not None:
+            return _different(work, check.witness, reduced)
+        if check.compared:
+            break
+    else:
+        return work.verdict("unknown", NO_VALUES)
     pair = work.pair or field_pair("w31")
     graphs = rewrite_square_radicands(program), rewrite_square_radicands(candidate)
     try:
@@ -310,7 +314,7 @@ def _instance(
         if check.witness is not None:
             return _different(work, check.witness, reduced)
         if check.compared == 0:
-            return work.verdict("unknown", "no inputs were found at which both sides are finite in float64")
+            return work.verdict("unknown", NO_VALUES)
     piecewise = any(features(graph).piecewise for graph in (program, candidate))
     exact, cells = False, 0
     if piecewise and decide:

@@ -55,17 +55,25 @@ class Elements:
 
 
 def elements_of(graph: KernelGraph, forms: Forms, *, root_on_q: bool = True) -> Elements:
-    """Return the forms of a program's outputs. Raises: NotApplicableError where an operator has none (says which)."""
+    """Return the forms of a program's outputs.
+
+    Raises: NotApplicableError where an operator has none (says which), or no value whatever the inputs are.
+    """
     domain = _ElementDomain(forms, root_on_q)
     inputs = [domain.input(number, tensor) for number, tensor in enumerate(graph.inputs)]
     outputs: list[Tensor] = walk(graph, inputs, domain)
     found = tuple(value.at((), _free(value.shape)) for value in outputs)
+    divisors, radicands = (tuple(domain.everywhere(seen)) for seen in (domain.divisors, domain.radicands))
+    if any(not form.terms for form, _ in divisors):
+        raise NotApplicableError("a quotient has no value: what is divided by is zero, whatever the inputs are")
+    if any(form.constant is not None and form.constant < 0 for form, _ in radicands):
+        raise NotApplicableError("a root has no value: what it is taken of is negative, whatever the inputs are")
     return Elements(
         outputs=found,
         shapes=tuple(value.shape for value in outputs),
         has_q=tuple(value.has_q for value in outputs),
-        divisors=tuple(domain.everywhere(domain.divisors)),
-        radicands=tuple(domain.everywhere(domain.radicands)),
+        divisors=divisors,
+        radicands=radicands,
         opaque=tuple(domain.opaque),
         piecewise=domain.piecewise,
     )

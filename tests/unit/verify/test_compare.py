@@ -317,3 +317,19 @@ def test_the_largest_of_a_row_that_ends_early_is_not_proved_that_of_a_longer_row
         return kernel.build()
 
     assert verify(largest_of_first(35), largest_of_first(36)).kind == "different"
+
+
+@pytest.mark.parametrize(
+    "nowhere",
+    [
+        lambda x, y: y + x / (x - x),
+        lambda x, y: y * op.exp(x / (x - x)),
+        lambda x, y: y + 3 + op.square(op.sqrt(0 * x - 3)),
+        lambda x, y: y + op.square(op.sqrt(0 - op.square(x) - 1)) + op.square(x) + 1,
+    ],
+    ids=["quotient", "exponential", "root of a number", "root"],
+)
+def test_what_has_no_value_anywhere_is_equal_to_nothing(nowhere: Program) -> None:
+    """Where forms cancel, nothing is left to be proved different: a proof "wherever both have values" would be empty."""
+    for left, right in ((lambda x, y: y, nowhere), (nowhere, lambda x, y: y)):
+        assert judge(left, right, "x y").kind != "equal"
