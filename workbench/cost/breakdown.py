@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from workbench.units import format_bytes
+from workbench.units import counted, format_bytes
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,9 @@ class Cost:
             words = [f"{kernel.name}: {kernel.total_us:.2f} us"]
             if "occupancy" in facts:
                 words.append(
-                    f"{facts['blocks']:.0f} blocks in {facts['waves']:.0f} waves, {facts['occupancy']:.0f} a multiprocessor, "
-                    f"{format_bytes(facts['shared_bytes'])} shared, {facts['registers']:.0f} registers"
+                    f"{counted(round(facts['blocks']), 'block')} in {counted(round(facts['waves']), 'wave')}, "
+                    f"{facts['occupancy']:.0f} a multiprocessor, "
+                    f"{format_bytes(facts['shared_bytes'])} shared, {counted(round(facts['registers']), 'register')}"
                 )
             lines.append("  " + "; ".join(words))
             shown = sorted(((us, name) for name, us in kernel.parts.items() if us > 0), reverse=True)

@@ -32,6 +32,7 @@ from workbench.device.nvrtc import load_nvrtc
 from workbench.device.streams import existing_stream
 from workbench.errors import KernelCompileError, LaunchError
 from workbench.ugraph.kernel_graph import KernelGraph, expect_kernel_graph
+from workbench.units import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +208,8 @@ class Executable:
     def __repr__(self) -> str:
         shapes = ", ".join(f"{tensor.name}{list(tensor.shape)}" for tensor in self.inputs)
         return (
-            f"<Executable {self.program.name or 'unnamed'}({shapes}) for {self.arch}, {len(self.program.steps)} steps>"
+            f"<Executable {self.program.name or 'unnamed'}({shapes}) for {self.arch}, "
+            f"{counted(len(self.program.steps), 'step')}>"
         )
 
     # ------------------------------------------------------------------------------------------------------------- calls

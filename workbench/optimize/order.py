@@ -21,6 +21,7 @@ from workbench.optimize.tile_views import lies_in
 from workbench.ugraph.block_graph import BlockGraph
 from workbench.ugraph.inference import Place
 from workbench.ugraph.nodes import Accumulator, BlockNode, InputIterator, OpNode, OutputSaver, RunningMax, ThreadNode
+from workbench.units import counted
 
 
 class Section(IntEnum):
@@ -270,6 +271,6 @@ def reordered(block: BlockGraph, order: Order) -> BlockGraph:
 def describe_order(order: Order, written: Mapping[str, int] | None = None) -> str:
     """Return the barriers of an order in words."""
     if order.iterations == 1 or order.loop == 0:
-        return f"{order.standing} barriers"
+        return counted(order.standing, "barrier")
     ends = f", {order.before} before and {order.after} after the loop" if order.before or order.after else ""
-    return f"{order.loop} barriers an iteration{ends}: {order.barriers} in all"
+    return f"{counted(order.loop, 'barrier')} an iteration{ends}: {order.barriers} in all"

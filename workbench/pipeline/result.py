@@ -19,6 +19,7 @@ from workbench.pipeline.memory import ModelFit
 from workbench.pipeline.run_folder import SCHEMA, VERSION
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 
 SHOWN = 12
 
@@ -103,7 +104,7 @@ class Result(Displayed):
             if len(self.candidates) > SHOWN:
                 lines.append(f"  showing {SHOWN} of {len(self.candidates)} candidates")
         lines.append(
-            f"  {self.structures} structures from {self.states:,} states in {self.seconds:.1f} s"
+            f"  {counted(self.structures, 'structure')} from {counted(self.states, 'state')} in {self.seconds:.1f} s"
             + (", interrupted" if self.interrupted else "")
             + (", from an earlier run" if self.cached else "")
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from workbench.search.verdicts import VerdictLike
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 
 Text = Callable[[], str]
 """Words that are put together when somebody asks for them; a field of this kind does not count in comparisons."""
@@ -52,7 +53,7 @@ class ValueKept:
 
     def describe(self) -> str:
         """Return the value in the lecture's notation."""
-        return f"{self.place}: {self.text()} (at least {self.least} operators)"
+        return f"{self.place}: {self.text()} (at least {counted(self.least, 'operator')})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class Progress:
 
     def describe(self) -> str:
         """Return the counts."""
-        return f"plan {self.done} of {self.total}, {self.states} states, {self.structures} structures"
+        return f"plan {self.done} of {self.total}, {counted(self.states, 'state')}, {counted(self.structures, 'structure')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,8 @@ class Finished:
         """Return the counts in one line."""
         pruned = ", ".join(f"{rule} {count}" for rule, count in sorted(self.pruned.items()))
         return (
-            f"{self.states} states, {self.candidates} graphs, {self.structures} structures, {self.verified} verified; "
+            f"{counted(self.states, 'state')}, {counted(self.candidates, 'graph')}, "
+            f"{counted(self.structures, 'structure')}, {self.verified:,} verified; "
             f"left out: {pruned or 'nothing'}; {self.seconds:.2f} s"
         )
 

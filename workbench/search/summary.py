@@ -10,6 +10,7 @@ from workbench.display import Displayed
 from workbench.search.events import Completed, Event, Finished, Progress, Pruned, Refused, Verified
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 
 OUT = "out of the space"
 """The rule of a program that has no µGraph in any space."""
@@ -51,7 +52,9 @@ class Found(Displayed):
         """Return the counts and every structure's text."""
         lines = [self.space.describe(), self.finished.describe() if self.finished else "interrupted"]
         for number, found in enumerate(self.structures):
-            lines.append(f"structure {number}: {found.operators} operators, {found.kernels} kernels")
+            lines.append(
+                f"structure {number}: {counted(found.operators, 'operator')}, {counted(found.kernels, 'kernel')}"
+            )
             lines.append(found.graph.describe())
         return "\n".join(lines)
 
@@ -98,5 +101,5 @@ def progress_lines(events: Iterable[Event], tell: Callable[[str], None]) -> Iter
     """Yield the events, telling in words how far the search is."""
     for event in events:
         if isinstance(event, Progress):
-            tell(f"plan {event.done} of {event.total}, {event.structures} structures")
+            tell(f"plan {event.done} of {event.total}, {counted(event.structures, 'structure')}")
         yield event

@@ -21,6 +21,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.ugraph.nodes import GraphDefinedNode, KernelNode, OpNode
+from workbench.units import counted
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class KernelGraph(Displayed):
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{tensor.name}{list(tensor.shape)}" for tensor in self.inputs)
-        return f"<KernelGraph {self.name or 'unnamed'}({shapes}), {len(self.nodes)} kernels>"
+        return f"<KernelGraph {self.name or 'unnamed'}({shapes}), {counted(len(self.nodes), 'kernel')}>"
 
 
 def kernel_node_name(node: KernelNode) -> str:

@@ -27,6 +27,7 @@ from workbench.ugraph.nodes import (
     Tensor,
     ThreadNode,
 )
+from workbench.units import counted
 from workbench.views.graph_collapse import block_size, clusters_to_collapse
 from workbench.views.graph_labels import launch_text, map_text, read_maps_text, shape_text, type_text
 
@@ -128,7 +129,8 @@ def view_graph(
         return view
     total = sum(node.kind is not Kind.HIDDEN for node in view.nodes) + view.hidden
     cure = "expand them" if wished_only else f"raise max_nodes (now {max_nodes})"
-    note = f"{view.hidden} of {total} nodes are hidden in the dashed boxes; {cure} to see all"
+    are = "is" if view.hidden == 1 else "are"
+    note = f"{view.hidden} of {counted(total, 'node')} {are} hidden in the dashed boxes; {cure} to see all"
     return replace(view, notes=(note,))
 
 
@@ -142,7 +144,7 @@ def _without_middle(view: GraphView, max_nodes: int) -> GraphView:
     head = [node for node in view.nodes if node.id not in kept][: max_nodes - 1 - len(tail)]
     kept |= {node.id for node in head}
     hidden = sum(node.hidden or 1 for node in view.nodes if node.id not in kept)
-    middle = NodeView("hidden", Level.KERNEL, Kind.HIDDEN, "…", (f"{hidden} nodes hidden",), hidden=hidden)
+    middle = NodeView("hidden", Level.KERNEL, Kind.HIDDEN, "…", (f"{counted(hidden, 'node')} hidden",), hidden=hidden)
     edges: dict[tuple[str, str, str], EdgeView] = {}
     for edge in view.edges:
         if edge.source in kept and edge.target in kept:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 from workbench.views.graph_labels import printable
 from workbench.views.graph_view import DEFAULT_MAX_NODES, ClusterView, GraphView, NodeView, view_graph
 from workbench.views.palette import LEVEL_WORDS
@@ -70,7 +71,7 @@ def _table(title: str, nodes: Sequence[NodeView], *, hidden: int, max_rows: int)
     notice = f"<p>{hidden} of {count} nodes are not listed; raise max_rows (now {max_rows}).</p>\n" if hidden else ""
     head = "".join(f'<th style="text-align:left">{column}</th>' for column in _COLUMNS)
     return (
-        f"<details><summary>{escape(printable(title))}: {count} nodes</summary>\n"
+        f"<details><summary>{escape(printable(title))}: {counted(count, 'node')}</summary>\n"
         f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table>\n{notice}</details>\n"
     )
 

@@ -20,6 +20,7 @@ from workbench.search.prefix.views import Looked
 from workbench.search.pruners.rule import Pruner
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 from workbench.views.markup import words
 from workbench.views.search_event import named, placeholders
 
@@ -199,7 +200,7 @@ def prefix_svg(graph: PrefixGraph, *, dropped_by: str = "") -> str:
         for node in graph.nodes
     ]
     height = max(y, 60)
-    label = f"prefix with {sum(1 for node in graph.nodes if node.group)} operators"
+    label = f"prefix with {counted(sum(1 for node in graph.nodes if node.group), 'operator')}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}">{"".join(body)}</svg>'

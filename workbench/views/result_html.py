@@ -11,6 +11,7 @@ from html import escape
 from workbench.cost.time_model import PARTS
 from workbench.pipeline.candidate import Candidate
 from workbench.pipeline.result import Result
+from workbench.units import counted
 from workbench.views.html import graph_html
 from workbench.views.palette import PART_COLOURS
 from workbench.views.verdict_html import verdict_html
@@ -124,7 +125,8 @@ def _summary(result: Result) -> list[str]:
     how = "measured" if best.measured is not None else "modelled"
     bound = result.lower_bound.total_us
     notes = [
-        f"{result.structures} structures from {result.states:,} states, {len(result.candidates)} candidates, "
+        f"{counted(result.structures, 'structure')} from {counted(result.states, 'state')}, "
+        f"{counted(len(result.candidates), 'candidate')}, "
         f"{sum(refusal.count for refusal in result.refused):,} left out, {result.seconds:.1f} s"
     ]
     if result.interrupted:

@@ -23,6 +23,7 @@ from workbench.search.events import (
 )
 from workbench.search.problem import Problem
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 
 _VERDICT = re.compile(r"(\S+) (keeps|drops): (.*)")
 _PLACEHOLDER = re.compile(r"\b\d{7,}\b")
@@ -92,7 +93,7 @@ def view_event(number: int, event: Event, extents: Mapping[str, str] | None = No
                 operator=event.place, distance=event.least,
             )  # fmt: skip
         case Completed():
-            text = f"structure {event.number}: {event.operators} operators in {_kernels(event.kernels)}"
+            text = f"structure {event.number}: {counted(event.operators, 'operator')} in {counted(event.kernels, 'kernel')}"
             return EventView(number=number, kind=kind, text=text, graph=event.graph)
         case Verified() | Refused():
             return EventView(
@@ -123,7 +124,3 @@ def placeholders(problem: Problem) -> dict[str, str]:
 def named(text: str, extents: Mapping[str, str]) -> str:
     """Return a text with extents in place of the numbers that stand for them."""
     return _PLACEHOLDER.sub(lambda found: extents.get(found[0], found[0]), text) if extents else text
-
-
-def _kernels(count: int) -> str:
-    return f"{count} kernel{'s' if count != 1 else ''}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.ops.spec import Array
+from workbench.units import counted
 from workbench.verify.verdict import Verdict
 from workbench.verify.walkthrough import Side, ValueStep, Walkthrough
 from workbench.views.markup import Cell, Row, doing, facts, paragraph, showing, table, words
@@ -169,13 +170,15 @@ def bound_svg(bounds: Mapping[str, float], wanted: float, tests: int) -> str:
         )
     if tests:
         x, _ = place(min(tests, most), 0)
+        told = f"{counted(tests, 'test')} {'was' if tests == 1 else 'were'}"
         parts.append(f'<path class="wb-stroke" d="M{x:.1f} {top} v{high}"/><text class="wb-quiet" x="{x + 4:.1f}" '
-                     f'y="{top + high - 5}" font-size="10.5">{tests} tests were run</text>')  # fmt: skip
+                     f'y="{top + high - 5}" font-size="10.5">{told} run</text>')  # fmt: skip
     parts += [
         f'<text class="wb-quiet" x="{left - 6}" y="{top + 8}" font-size="10.5" text-anchor="end">1</text>',
         f'<text class="wb-quiet" x="{left - 6}" y="{top + high}" font-size="10.5" text-anchor="end">1e{deepest:.0f}</text>',
         f'<text class="wb-quiet" x="{left}" y="{top + high + 14}" font-size="10.5">0</text>',
-        f'<text class="wb-quiet" x="{left + wide}" y="{top + high + 14}" font-size="10.5" text-anchor="end">{most} tests</text>',
+        f'<text class="wb-quiet" x="{left + wide}" y="{top + high + 14}" font-size="10.5" text-anchor="end">'
+        f"{counted(most, 'test')}</text>",
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="error bound against tests" '

@@ -31,6 +31,7 @@ from workbench.programs import registry
 from workbench.records.measurements import shipped_measurements
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 from workbench.views.html import graph_html
 from workbench.views.launch_view import Timed, candidates_html, progress_html, refused_html, times_svg
 from workbench.views.markup import Cell, Row, number, paragraph, pre, table, words
@@ -254,7 +255,9 @@ class Launchpad(Panel):
         with self._guard:
             self.result = found
             self.candidates, self.chosen = len(found.candidates), 0
-        self._note = f"{found.structures} structures from {found.states:,} states in {found.seconds:.1f} s"
+        self._note = (
+            f"{counted(found.structures, 'structure')} from {counted(found.states, 'state')} in {found.seconds:.1f} s"
+        )
         self._note += ", from an earlier run" if found.cached else ", stopped early" if found.interrupted else ""
 
     def _progress(self, stage: Stage) -> None:
@@ -315,15 +318,14 @@ class Launchpad(Panel):
                 self.result, candidates=ranked, refused=(*self.result.refused, *refused), measured=timed > 0
             )
             self.candidates, self.chosen = len(ranked), 0
-        self._note = f"{timed} candidate{'' if timed == 1 else 's'} timed" + (
+        self._note = f"{counted(timed, 'candidate')} timed" + (
             f"; {len(refused)} left out, with the reason below" if refused else ""
         )
 
     def _export(self) -> None:
         files = self.export()
-        self._note = (
-            f"{len(files)} files written to {Path(self.folder).resolve()}: {', '.join(path.name for path in files)}"
-        )
+        names = ", ".join(path.name for path in files)
+        self._note = f"{counted(len(files), 'file')} written to {Path(self.folder).resolve()}: {names}"
 
     # --------------------------------------------------------------------------------------------------------- drawing
     def _gpu_note(self) -> str:
@@ -362,7 +364,7 @@ class Launchpad(Panel):
         if result is None or not result.candidates or self.running:
             return f"{self.stage}: at work" if self.running else self._note or "ready"
         how = "measured" if result.best.measured else "modelled"
-        return f"best {result.best.time_us:.2f} us ({how}); {len(result.candidates)} candidates"
+        return f"best {result.best.time_us:.2f} us ({how}); {counted(len(result.candidates), 'candidate')}"
 
     def _run_html(self) -> str:
         if self.running:

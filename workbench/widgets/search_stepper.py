@@ -22,6 +22,7 @@ from workbench.search.replay import Replay
 from workbench.search.searching import default_engine
 from workbench.search.space import Space
 from workbench.ugraph.kernel_graph import KernelGraph
+from workbench.units import counted
 from workbench.views.html import graph_html
 from workbench.views.markup import paragraph
 from workbench.views.prefix_graph import prefix_svg
@@ -292,7 +293,7 @@ class SearchStepper(Panel):
         if searched and self.length:
             self.position = self.length - 1
         if was and not self.finished:
-            self.status = f"stopped; {self.length:,} events are kept"
+            self.status = f"stopped; {counted(self.length, 'event')} {'is' if self.length == 1 else 'are'} kept"
         self._draw_controls()
 
     def next_complete(self) -> None:
