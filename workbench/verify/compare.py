@@ -245,6 +245,9 @@ def _prove(work: _Comparison, program: KernelGraph, candidate: KernelGraph, *, r
         return _different(work, proof.witness, reduced)
     if proof.kind != "proved":
         return None
+    contradiction = _contradicted_at_true_shapes(work) if reduced else None
+    if contradiction is not None:
+        return contradiction
     shapes = tuple(tensor.shape for tensor in program.inputs)
     work.instances.append(Instance(shapes=shapes, reduced=reduced, tests=0, exact=True, cells=proof.cells))
     work.cells += proof.cells
@@ -253,6 +256,15 @@ def _prove(work: _Comparison, program: KernelGraph, candidate: KernelGraph, *, r
     return work.verdict(
         "equal", f"proved by exact normal form {where}, {counted(proof.elements, 'element')}", proved=True
     )
+
+
+def _contradicted_at_true_shapes(work: _Comparison) -> Verdict | None:
+    """Return "different" where floats show it at true shapes, if that is cheap: cuts may be even at a reduced instance only."""
+    cost = max(evaluation_work(work.program), evaluation_work(work.candidate))
+    if cost > CHEAP:
+        return None
+    check = compare_real(work.program, work.candidate, work.rng, exact=2 * cost < 1e6)
+    return None if check.witness is None else _different(work, check.witness, reduced=False)
 
 
 def _agreeing(tests: int) -> str:
@@ -330,7 +342,7 @@ def _instance(
         done = run_tests(program, candidate, pair, tests, work.rng)
     except NotApplicableError as fault:
         settled = _prove(work, program, candidate, reduced=reduced)
-        return settled or work.verdict("unknown", str(fault))
+        return work.verdict("unknown", str(fault)) if settled is None else settled  # "different" is false, not None
     work.tests += done.passed + (done.mismatch is not None)
     work.opaque = tuple(dict.fromkeys((*work.opaque, *done.opaque)))
     if f"{pair.name} (p={pair.p}, q={pair.q})" not in work.used_pairs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from workbench.domains.field_pairs import FieldPair
 from workbench.errors import UsageError
 from workbench.interpret import evaluate
 from workbench.ugraph import value as op
-from workbench.ugraph.builder import KernelBuilder
+from workbench.ugraph.builder import BlockBuilder, KernelBuilder
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.tracing import trace
 from workbench.ugraph.value import Value
 from workbench.verify.compare import verify
 from workbench.verify.error_bound import Bound, bound_per_test
+from workbench.verify.probabilistic import run_tests
 from workbench.verify.sampling import MIN_ROUNDS, Sampler
 from workbench.verify.verdict import Verdict
 
@@ -333,3 +335,28 @@ def test_what_has_no_value_anywhere_is_equal_to_nothing(nowhere: Program) -> Non
     """Where forms cancel, nothing is left to be proved different: a proof "wherever both have values" would be empty."""
     for left, right in ((lambda x, y: y, nowhere), (nowhere, lambda x, y: y)):
         assert judge(left, right, "x y").kind != "equal"
+
+
+def test_a_proof_at_a_reduced_instance_is_looked_at_at_true_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four columns cut into three parts of two leave the last without any; a reduced instance cuts evenly."""
+    monkeypatch.setattr(sys.modules[verify.__module__], "run_tests", partial(run_tests, seconds=0.0))
+
+    def parts(columns: int, loop: int, folded: Callable[[BlockBuilder, Value], Value]) -> KernelGraph:
+        kernel = KernelBuilder("parts")
+        x = kernel.input("X", (2, 12), "float32")
+        part = x if columns == 12 else op.split(x, 12 // columns, axis=-1)[0]
+        block = kernel.block(part, grid=(3,), loop=loop)
+        block.save(folded(block, block.load(part, imap=(1,), fmap=1)), omap=(1,))
+        kernel.output(op.exp(2 * block.finish()[0]))
+        return kernel.build()
+
+    def largest_rest(block: BlockBuilder, tile: Value) -> Value:
+        rest = block.accumulate(op.max(tile) - tile, "max_dim")
+        _ = rest / rest  # of no use, and without a value: no point is found at which the programs could be tested
+        return rest
+
+    left, right = parts(4, 3, largest_rest), parts(12, 2, lambda block, tile: block.accumulate(tile - tile, "mean"))
+    inputs = [np.random.default_rng(0).normal(size=(2, 12))]
+    assert evaluate(left, inputs)[0][0, 2] == 0
+    assert evaluate(right, inputs)[0][0, 2] == 1
+    assert verify(left, right).kind == "different"
