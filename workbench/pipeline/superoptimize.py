@@ -316,7 +316,8 @@ class _Run:
     def _finished(self, found: list[PartFound], candidates: list[Candidate], *, is_cached: bool = False) -> Result:
         ranked = sorted(candidates, key=lambda one: (one.measured is None, one.time_us))
         if ranked and not is_cached and not self.interrupted and not self._is_over():
-            ranked[0] = confirmed(self.program, ranked[0], error=self.options.error, seed=self.options.seed)
+            ranked, refuted = confirmed(self.program, ranked, error=self.options.error, seed=self.options.seed)
+            self.refused += refuted
         ended = all(one.finished is not None or not one.part.is_lax for one in found)
         result = Result(
             program=self.program,

@@ -245,12 +245,23 @@ class Certificates:
         return replace(verdict, reason=same)
 
 
-def confirmed(program: KernelGraph, candidate: Candidate, *, error: float, seed: int) -> Candidate:
-    """Return a candidate whose certificate was tested at true shapes, if such a test agrees; else it as it is."""
-    certificate = candidate.certificate
-    if certificate.proved or any(not one.reduced for one in certificate.shapes_tested):
-        return candidate
-    if evaluation_work(candidate.graph) > LONGEST_WORK:
-        return candidate  # its reason says that true shapes were not tested; `workbench verify` does it
-    verdict = verify(program, candidate.graph, error=error, seed=seed)
-    return replace(candidate, certificate=verdict) if verdict.kind == "equal" else candidate
+def confirmed(
+    program: KernelGraph, candidates: Sequence[Candidate], *, error: float, seed: int
+) -> tuple[list[Candidate], list[Refusal]]:
+    """Return the candidates, the first with a certificate at true shapes, and those in front that are refuted there.
+
+    Where true shapes take too long the first keeps the certificate that it has, whose reason says so; `workbench verify`
+    tests there. It keeps it too where such a test says nothing.
+    """
+    left, refuted = list(candidates), list[Refusal]()
+    while left and all(instance.reduced for instance in left[0].certificate.shapes_tested):
+        first = left[0]
+        if evaluation_work(first.graph) > LONGEST_WORK:
+            break
+        verdict = verify(program, first.graph, error=error, seed=seed)
+        if verdict.kind != "different":
+            left[0] = replace(first, certificate=verdict) if verdict.kind == "equal" else first
+            break
+        refuted.append(refused_graph("verify", first.graph, verdict.reason))
+        del left[0]
+    return left, refuted

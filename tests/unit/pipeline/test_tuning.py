@@ -8,7 +8,10 @@ import workbench as wb
 from workbench.cost.hardware import hardware
 from workbench.cost.presets import preset
 from workbench.cost.schedules import ScheduleSpace
-from workbench.pipeline.tuning import HOPELESS, Certificates, Proposal, Target, as_written, hopeful, various
+from workbench.pipeline.candidate import Candidate
+from workbench.pipeline.tuning import HOPELESS, Certificates, Proposal, Target, as_written, confirmed, hopeful, various
+from workbench.ugraph import value as op
+from workbench.verify.verdict import Instance, Verdict
 
 H200 = hardware("h200")
 
@@ -63,3 +66,29 @@ def test_a_changed_graph_shares_the_certificate_only_where_it_computes_the_same(
     assert certificates.again(first, first).kind == "equal"
     other = wb.trace(lambda X, G, W: (X * G) @ W, X=(16, 256), G=(256,), W=(256, 192))
     assert certificates.again(first, other).kind == "different"
+
+
+def test_what_true_shapes_refute_is_not_offered_and_what_stands_first_was_tested_there() -> None:
+    program = wb.trace(lambda X: op.softmax(X), X=(4, 8), dtype="float16")
+    scaled = wb.trace(lambda X: op.softmax(X) * 2, X=(4, 8), dtype="float16")
+    on_reduced = Verdict(
+        kind="equal",
+        reason="proved by exact normal form at a reduced instance only",
+        error_bound=0.0,
+        proved=True,
+        shapes_tested=(Instance(shapes=((2, 2),), reduced=True, tests=0, exact=True),),
+    )
+    wrong, right, last = (
+        Candidate(
+            graph=one.graph, choices=one.choices, cost=one.cost, certificate=on_reduced, device="h200", origin=name
+        )
+        for graph, name in ((scaled, "wrong"), (program, "right"), (scaled, "last"))
+        for one in (as_written(graph, Target("h200", H200, None)).realize(),)
+    )
+    left, refuted = confirmed(program, [wrong, right, last], error=1e-9, seed=0)
+    assert [one.origin for one in left] == ["right", "last"]
+    assert [instance.reduced for instance in left[0].certificate.shapes_tested][-1] is False
+    assert left[1] is last
+    assert [(one.stage, one.structure_hash) for one in refuted] == [("verify", scaled.structure_hash)]
+    assert confirmed(program, left, error=1e-9, seed=0) == (left, [])
+    assert confirmed(program, [wrong], error=1e-9, seed=0)[0] == []
