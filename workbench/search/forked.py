@@ -30,6 +30,9 @@ from workbench.search.work import Known, Outcome, Unit, collected
 AFTER_S = 0.05
 """Seconds of a search after which a copy is worth its making: some milliseconds, and the wait for it where others work."""
 
+LONG_MS = 400
+"""Weight of a round for which a copy is made at once."""
+
 _Result = tuple[list[Event], Outcome]
 _SIZE = struct.Struct("<Q")
 _CLAIM = struct.Struct("<I")
@@ -52,10 +55,12 @@ class Forked:
 
     def run(self, units: Sequence[Unit], known: Known) -> Generator[Generator[Event, None, Outcome], None, None]:
         """Yield per unit its events and outcome."""
+        is_long = sum(unit.weight for unit in units) >= LONG_MS
         try:
             for number, unit in enumerate(units):
                 first = {} if number else known
-                if time.perf_counter() - self._start >= AFTER_S and can_fork(len(units) - number):
+                is_worth_it = is_long or time.perf_counter() - self._start >= AFTER_S
+                if is_worth_it and can_fork(len(units) - number):
                     copy = self._made(units, number)
                     if copy is not None:
                         yield from _shared(copy, units, number, first)

@@ -6,7 +6,7 @@ has no graph in the space; the depths are of the derivation that nests least, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from workbench.domains.abstract_normal_form import Value
 from workbench.search.expressions import Expressions
@@ -47,6 +47,12 @@ class Nesting:
         if not making.mask & mask:
             return inner
         return ENDLESS if making.operator.effect is Effect.WHOLE else inner + 1
+
+
+def depths_of(expressions: Expressions, axes: Iterable[str]) -> dict[str, int]:
+    """Return the depth of folds over each axis; expressions: of the plan that cuts nothing."""
+    nesting = Nesting(expressions)
+    return {axis: nesting.depth(axis) for axis in axes}
 
 
 def is_hopeless(plan: Plan, space: Space, depth: Callable[[str], int]) -> bool:

@@ -68,7 +68,7 @@ class Unit(Protocol):
 
     @property
     def weight(self) -> int:
-        """How much work it may be beside the other units of its round: a guess."""
+        """How much work it may be, in milliseconds: a guess."""
         ...
 
     @property
