@@ -106,7 +106,7 @@ def _run(tokens: list[str]) -> int:
     parser.add_argument("--debug", action="store_true", help="show where an error arose")
     rest, settings = split_settings(rest)
     arguments = parser.parse_args(rest)
-    progress = _Progress(shown=not arguments.json and sys.stderr.isatty())
+    progress = _Progress(shown=not arguments.json and sys.stderr is not None and sys.stderr.isatty())
     return _print(command.run(Call(arguments, settings, progress)), as_json=arguments.json)
 
 

@@ -90,6 +90,7 @@ class PrefixSearch:
         self.canonical = Canonical()
         self.counts = Counts()
         self.found: dict[tuple[int, ...], tuple[Sketch, Prefix]] = {}
+        self.last: tuple[Saying, Looked] | None = None
         self._deadline: float | None = None
         self._finals: dict[int, list[Move]] = {}
 

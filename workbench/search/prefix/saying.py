@@ -12,7 +12,9 @@ from workbench.search.prefix.views import Looked
 
 
 class Looking(Protocol):
-    """Looks at an extension; a `PrefixSearch` does."""
+    """Looks at an extension; a `PrefixSearch` does. Attributes: last: what was looked at last, and what it was."""
+
+    last: tuple[Saying, Looked] | None
 
     def look(self, prefix: Prefix, moment: int, high: int, low: int, move: Move) -> Looked:
         """Return everything there is to say about it."""
@@ -37,7 +39,10 @@ class Saying:
 
     def look(self) -> Looked:
         """Return everything there is to say about the extension."""
-        return self.search.look(self.prefix, self.moment, self.high, self.low, self.move)
+        last = self.search.last
+        if last is None or last[0] is not self:  # an event's texts are asked for one after the other
+            last = self.search.last = (self, self.search.look(self.prefix, self.moment, self.high, self.low, self.move))
+        return last[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ Invariant: nothing is written before somebody asks.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from workbench.domains import abstract_print
 from workbench.domains.abstract_expr import Term, map_terms, symbol
 from workbench.domains.abstract_readback import Readback
 from workbench.search.prefix.prefixes import extended_name
+from workbench.search.prefix.tensors import Tensor
 from workbench.search.pruners.expression import ExpressionRule
 from workbench.search.pruners.rule import Context, Judged, Outlook, Rule
 
@@ -37,20 +38,31 @@ class Looked:
 
     def expression(self, *, latex: bool = False) -> str:
         """Return the new tensor's expression in the lecture's notation."""
-        made = self.outlook.move.made
-        assert made is not None
-        if self.rule is not None:
-            return self._text(self.rule.term(made), latex=latex)
-        tensors = self.context.tensors
-        return self._text(Readback(tensors.algebra).term(tensors.value(made)), latex=latex)
+        made, rule = self._made(), self.rule
+        if rule is None:
+            tensors = self.context.tensors
+            return self._text(Readback(tensors.algebra).term(tensors.value(made)), latex=latex)
+        return self._once(rule, "expression", rule.term, latex=latex)
 
     def goal(self, *, latex: bool = False) -> str:
         """Return the goal with the part marked that the tensor matches; unmarked where it matches none."""
+        rule = self.rule
+        if rule is None:
+            return self._text(self.context.problem.goals[0].term, latex=latex)
+        return self._once(rule, "goal", rule.goal_with_part, latex=latex)
+
+    def _made(self) -> Tensor:
         made = self.outlook.move.made
         assert made is not None
-        if self.rule is not None:
-            return self._text(self.rule.goal_with_part(made), latex=latex)
-        return self._text(self.context.problem.goals[0].term, latex=latex)
+        return made
+
+    def _once(self, rule: ExpressionRule, what: str, term: Callable[[Tensor], Term], *, latex: bool) -> str:
+        """Return a text that follows from the new tensor's expression alone, written at the first time of asking."""
+        made = self._made()
+        key = (rule.expression(made), f"{what} {latex}")
+        if key not in rule.words:
+            rule.words[key] = self._text(term(made), latex=latex)
+        return rule.words[key]
 
     def subject(self) -> str:
         """Return the operator with its operands and what it would make."""

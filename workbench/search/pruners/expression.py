@@ -65,6 +65,13 @@ class ExpressionRule(Rule, ABC):
     goals: Goals
     form: Form
 
+    def __init__(self) -> None:
+        """Know nothing yet of any expression."""
+        super().__init__()
+        self.words: dict[tuple[Value, str], str] = {}
+        """What has been written of expressions: prefixes by the thousand share a few hundred."""
+        self._judged: dict[Value, Judgement] = {}
+
     @abstractmethod
     def expression(self, tensor: Tensor) -> Value:
         """Return a tensor's expression in this form."""
@@ -88,7 +95,10 @@ class ExpressionRule(Rule, ABC):
 
     def judgement(self, tensor: Tensor) -> Judgement:
         """Return the distance with its evidence."""
-        return self.goals.judge(self.expression(tensor))
+        value = self.expression(tensor)
+        if value not in self._judged:
+            self._judged[value] = self.goals.judge(value)
+        return self._judged[value]
 
     def term(self, tensor: Tensor) -> Term:
         """Return a tensor's expression as a term."""

@@ -158,7 +158,7 @@ class _DemandRule(Rule):
     def _excess(self, count: int) -> str:
         has, most = self.algebra.feature_counts(count), self.algebra.feature_counts(self.budget)
         over = [(key, n) for key, n in has.items() if n > most.get(key, 0)]
-        names = [str(key[1] if isinstance(key, tuple) else key) for key, _ in over]
+        names = sorted(str(key[1] if isinstance(key, tuple) else key) for key, _ in over)  # not as they were met
         return "more of " + ", ".join(names) + " than the outputs"
 
     def why(self, outlook: Outlook, *, drops: bool) -> str:
