@@ -75,7 +75,8 @@ def rescale_only_when(writer: StageWriter) -> str:
     """Return the C condition under which a stage that only rescales a product has anything to do, "" where it always has.
 
     A maximum that did not grow has a shift of 0; in the first iteration there is nothing to rescale. All lanes of a warp go
-    the same way. Products of warpgroups are left alone, for their accumulators must not be touched on one of two ways.
+    the same way. Products of warpgroups are left alone, for their accumulators must not be touched on one of two ways; so are
+    those whose warps read the shift from shared memory, because the registers that hold it are other warps'.
     """
     plan, (sink, *others) = writer.plan, writer.stage.sinks
     if others or not isinstance(sink, RescaleSink):
@@ -85,7 +86,10 @@ def rescale_only_when(writer: StageWriter) -> str:
         return ""
     factor = sink.value.rescale
     shift = factor.operands[0] if isinstance(factor, Mapped) and factor.op == "exp" else None
-    if not isinstance(shift, MaximumShift) or shift not in plan.registers or writer.walk.row_slots > MOST_ASKED:
+    if not isinstance(shift, MaximumShift) or writer.walk.row_slots > MOST_ASKED:
+        return ""
+    held = plan.registers.get(shift)
+    if held is None or not held.by_row or held.key != writer.walk.row_key:
         return ""
     extents = [range(int(extent)) for extent in re.findall(r"\d+", writer.walk.row_dims)]
     places = ("".join(f"[{number}]" for number in place) for place in product(*extents))

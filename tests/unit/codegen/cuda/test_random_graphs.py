@@ -11,14 +11,22 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.cases import random_cases
-from tests.gpu.random_graphs import KINDS, Features, features
+from tests.gpu.random_graphs import KINDS, Features, features, random_graph, recipes
 from tests.unit.codegen.cuda.host_check import problems_on_host
 from workbench.codegen.cuda.host_run import HostOptions
+from workbench.core.dtypes import DType
 from workbench.device.check_inputs import InputKind
+from workbench.device.check_worker import CheckJob
 from workbench.errors import EmitError
+from workbench.ugraph.nodes import AccumulatorKind
 
 pytestmark = pytest.mark.timeout(240)  # seconds when nothing else runs
 COUNT, SEED, PARTS = 100, 3, 4
+RESCALED = 88
+"""A recipe whose graph has a rescaled product of little depth."""
+
+UNSET = ("-ftrivial-auto-var-init=zero", "-ftrivial-auto-var-init=pattern")
+"""What a register holds that nothing was written to: either way the results must be right."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -30,7 +38,8 @@ def test_random_graphs_on_the_host(part: int, host_cache: Path) -> None:
     for number, case in enumerate(random_cases(COUNT, SEED)):
         if number % PARTS != part:
             continue
-        options = HostOptions(seed=number, cache_folder=host_cache)
+        fill = UNSET[number // PARTS // len(kinds) % len(UNSET)]
+        options = HostOptions(seed=number, flags=(fill,), cache_folder=host_cache)
         kind = kinds[number // PARTS % len(kinds)]  # one kind each: the GPU tests run both
         try:
             found = problems_on_host(case.job, kinds=(kind,), options=options)
@@ -43,6 +52,15 @@ def test_random_graphs_on_the_host(part: int, host_cache: Path) -> None:
     assert not bad
     assert all(error.rule and error.cure for error in refused.values())
     assert len(ran) >= 0.8 * COUNT / PARTS
+
+
+@pytest.mark.parametrize("fill", UNSET)
+def test_warps_without_the_maxima_rescale_all_the_same(fill: str, host_cache: Path) -> None:
+    """One warp has the rows' maxima, two share the depth of the product that is rescaled by them."""
+    graph = random_graph(recipes(RESCALED + 1)[RESCALED]).graph
+    assert AccumulatorKind.RESCALE in features(graph).kinds
+    job = CheckJob(graph=graph, tolerances={DType.FLOAT32: 1e-4})
+    assert not problems_on_host(job, options=HostOptions(flags=(fill,), cache_folder=host_cache))
 
 
 def test_quotas() -> None:
