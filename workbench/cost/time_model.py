@@ -46,7 +46,7 @@ WIDTH = 128.0
 UNFILLED = 0.1
 """Share of multiprocessors that clusters leave idle for every doubling above 2 blocks, as they stay within one graphics
 processing cluster. Why 0.1: 64 clusters of 4 blocks, two blocks a multiprocessor, did not run at once on an H200
-(data/records/gpu_tests_earlier.json), and clusters of 8 took longer still."""
+(data/records/gpu_tests.json, `speed`), and clusters of 8 took longer still."""
 
 Parts = dict[str, Array]
 
