@@ -67,8 +67,8 @@ def test_a_stable_form_is_right_near_100_where_the_unsafe_one_overflows(
 ) -> None:
     records = tmp_path / "ablation.jsonl"
     unsafe, stable = (one.name for one in softmax.variants)
-    rows = run(softmax, HostGpu(cache, {unsafe: 10.0, stable: 11.4}), records, rounds=2, budget_s=60.0)
-    assert (unsafe[:6], stable[:6]) == ("unsafe", "stable")
+    rows, unfinished = run(softmax, HostGpu(cache, {unsafe: 10.0, stable: 11.4}), records, rounds=2, budget_s=60.0)
+    assert (unsafe[:6], stable[:6], unfinished) == ("unsafe", "stable", [])
     assert all(row["correct"] for row in rows)
     assert [row["near_100"] == "right" for row in rows] == [False, True]
     assert [row["loss"] for row in rows] == pytest.approx([0, 0.14])
@@ -84,7 +84,8 @@ def test_a_variant_that_fails_leaves_the_others_their_turn(softmax: Prepared, ca
     first, second = softmax.variants
     broken = replace(first, name="broken", base="broken")
     some = Prepared((broken, replace(second, base="broken")), softmax.right)
-    rows = run(some, HostGpu(cache, {second.name: 11.0}), tmp_path / "a.jsonl", rounds=1, budget_s=60.0)
+    rows, unfinished = run(some, HostGpu(cache, {second.name: 11.0}), tmp_path / "a.jsonl", rounds=1, budget_s=60.0)
+    assert not unfinished
     assert rows[0]["problem"] == "RuntimeError: an illegal address"
     assert (rows[0]["correct"], rows[0]["cold_us"], rows[0]["loss"]) == (False, None, None)
     assert (rows[1]["correct"], rows[1]["cold_us"], rows[1]["loss"]) == (True, 11.0, None)
@@ -94,7 +95,8 @@ def test_a_variant_that_fails_leaves_the_others_their_turn(softmax: Prepared, ca
 
 
 def test_out_of_time_no_table_is_begun(softmax: Prepared, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(softmax, HostGpu(tmp_path, {}), tmp_path / "a.jsonl", rounds=1, budget_s=-1.0) == []
+    rows, unfinished = run(softmax, HostGpu(tmp_path, {}), tmp_path / "a.jsonl", rounds=1, budget_s=-1.0)
+    assert (rows, unfinished) == ([], ["softmax of gqa"])
     assert "no time left" in capsys.readouterr().out
     assert not (tmp_path / "a.jsonl").exists()
 
@@ -107,6 +109,7 @@ def test_what_was_prepared_comes_back_from_its_folder(tmp_path: Path) -> None:
     assert [one.graph for one in back.variants] == [one.graph for one in made.variants]
     assert back.cubins == tmp_path / "cubins"
     assert back.variants[1].told["grids"][0] == [2, 1, 8]
+    assert not load(tmp_path, "passes").variants
 
 
 def test_every_pass_has_a_row_that_the_model_foretells() -> None:
