@@ -153,7 +153,10 @@ def test_a_run_is_emitted_with_the_schedule_that_was_found(capsys: pytest.Captur
     result = wb.superoptimize(program, "a100-80", measure=False, out=tmp_path / "run")
     values = answer(capsys, "emit", tmp_path / "run", "-o", tmp_path / "out", "--unchecked")
     assert values["arch"] == "sm_80"
-    assert [kernel["source"] for kernel in values["kernels"]] == [k.source for k in result.best.compile().kernels]
+    sources = [kernel["source"] for kernel in values["kernels"]]
+    assert sources != [kernel["source"] for kernel in answer(capsys, "emit", "rms_norm_linear", *SMALL)["kernels"]]
+    if has_nvrtc():
+        assert sources == [kernel.source for kernel in result.best.compile().kernels]
     description = json.loads((tmp_path / "out" / "description.json").read_text())
     assert description["certificate"]["verdict"] == "equal"
     save(tmp_path / "run" / "best.ugraph.json", wb.programs.known_good("rms_norm_linear", **SIZES)[1])

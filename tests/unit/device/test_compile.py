@@ -68,7 +68,7 @@ def test_header_and_kernel_compile_in_a_fraction_of_a_second(cubin_cache: Path) 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"{}"])
 @pytest.mark.parametrize("suffix", ["cubin", "json"])
 def test_a_damaged_entry_of_the_cache_is_compiled_anew(
-    suffix: str, damage: Callable[[bytes], bytes], tmp_path: Path
+    suffix: str, damage: Callable[[bytes], bytes], tmp_path: Path, cubin_cache: Path
 ) -> None:
     source = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = 1.0f; }\n'
     first = compile_cubin(source, cache_folder=tmp_path)
