@@ -228,7 +228,10 @@ class ScheduleSpace:
 
     def _split_values(self, kernel: int) -> list[int]:
         tiling = self.retiler.tilings[kernel]
-        assert tiling.split is not None
+        if tiling.split is None:  # its composites are split, it as a whole is not
+            raise NotApplicableError(
+                f"{tiling.label} has a split that follows from no schedule of it, and others follow it"
+            )
         return split_counts(tiling.extents[tiling.split], self.limits, even=self._even[kernel].split)
 
     # ----------------------------------------------------------------------------------------------------------- answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from workbench.cost.launch import LaunchChoice
 from workbench.cost.lower_bound import lower_bound
 from workbench.cost.presets import preset
 from workbench.cost.schedules import ScheduleRow, ScheduleSpace
+from workbench.cost.symbolic import SymbolicKernel
 from workbench.errors import MissingRuleError, NotApplicableError, UnknownNameError, UsageError
 from workbench.interpret import evaluate
 from workbench.ugraph.builder import KernelBuilder
@@ -221,6 +223,21 @@ def test_small_tiles_are_tried_where_no_other_fits_and_what_never_fits_is_told()
     kernel.output(*block.finish())
     with pytest.raises(NotApplicableError, match=r"no schedule of kernel 0 .* is legal: shared memory"):
         ScheduleSpace(kernel.build(), hardware=H200)
+
+
+def test_a_split_that_only_others_see_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where only the composites of a kernel are split: the graph as it stands is asked how, and has no split there."""
+    graph = split_attention(1, 16, 16, 256, split=4, loop=2)
+    assert ScheduleSpace(graph, hardware=H200).size > 0
+    whole = ScheduleSpace._columns
+
+    def columns(space: ScheduleSpace, symbolic: SymbolicKernel, limits: ScheduleLimits) -> dict[str, Any]:
+        space.retiler.tilings = tuple(replace(one, split=None) for one in space.retiler.tilings)
+        return whole(space, symbolic, limits)
+
+    monkeypatch.setattr(ScheduleSpace, "_columns", columns)
+    with pytest.raises(NotApplicableError, match="others follow it"):
+        ScheduleSpace(graph, hardware=H200)
 
 
 def test_heat_maps_show_costs_that_schedules_have() -> None:
