@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import workbench as wb
-from tests.unit.search.small_works import Small, SmallWork, lines_of
+from tests.unit.search.small_works import Numbered, Small, SmallWork, lines_of
 from workbench.search import forked
 from workbench.search.driver import drive
 from workbench.search.events import Event, Pruned, Said, Started
@@ -222,16 +222,8 @@ def beside_a_thread() -> None:
 
 
 @dataclass(frozen=True)
-class Brief:
+class Brief(Numbered):
     """A unit that says its name."""
-
-    number: int
-    counts_on = True
-    steps = weight = 1
-
-    @property
-    def name(self) -> str:
-        return f"unit {self.number}"
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         yield Started(self.name)
@@ -239,17 +231,10 @@ class Brief:
 
 
 @dataclass(frozen=True)
-class EndlessUnit:
+class EndlessUnit(Numbered):
     """A unit that never ends, unless it is unit 0, which waits. file: where the process that does it leaves its number."""
 
-    number: int
     file: Path | None = None
-    counts_on = True
-    steps = weight = 1
-
-    @property
-    def name(self) -> str:
-        return f"unit {self.number}"
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         yield Started(self.name)

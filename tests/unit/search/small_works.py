@@ -40,13 +40,10 @@ def small_graph(columns: int = 3) -> KernelGraph:
 
 
 @dataclass(frozen=True)
-class Small:
-    """A unit with one structure. kills: the file that counts how often it ended its process, and how often it may."""
+class Numbered:
+    """What small units have in common: they differ in their numbers."""
 
     number: int
-    kills: tuple[Path, int] | None = None
-    fails: bool = False
-    asked: Path | None = None
     counts_on = True
     steps = 1
     weight = 1
@@ -54,6 +51,15 @@ class Small:
     @property
     def name(self) -> str:
         return f"unit {self.number}"
+
+
+@dataclass(frozen=True)
+class Small(Numbered):
+    """A unit with one structure. kills: the file that counts how often it ended its process, and how often it may."""
+
+    kills: tuple[Path, int] | None = None
+    fails: bool = False
+    asked: Path | None = None
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         yield Started(self.name)
