@@ -172,9 +172,7 @@ def _line(candidate: Candidate) -> str:
         time += f" measured, {candidate.cost_us:.2f} us modelled"
     grids = "; ".join("x".join(map(str, node.block.grid_dims)) for node in candidate.graph.graph_defined)
     grid = f", grid {grids}" if grids else ""
-    return (
-        f"{time}, {kernels} kernel{'s' if kernels > 1 else ''}{grid}, {candidate.origin}, {candidate.graph.hash[:12]}"
-    )
+    return f"{time}, {counted(kernels, 'kernel')}{grid}, {candidate.origin}, {candidate.graph.hash[:12]}"
 
 
 def _difference(best: Candidate, other: Candidate) -> list[str]:

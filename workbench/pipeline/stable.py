@@ -67,7 +67,7 @@ def schedule_stable(structures: Sequence[Structure], target: Target, *, per_stru
     found: list[Proposal] = []
     exponential = [one for one in structures if stabilise_softmax(one.graph).changes]
     rows = cheapest_rows(exponential, target, per_structure=per_structure, limits=NO_CLUSTERS)
-    cheapest = (one for one in rows if one.rank == 0)  # what has no schedule is listed as refused without stable forms
+    cheapest = (one for one in rows if one.rank == 0)  # unscheduled ones are told of without stable forms
     for one in islice(cheapest, MOST_STRUCTURES):
         space = one.space
         for row in one.rows:

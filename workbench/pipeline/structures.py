@@ -14,6 +14,7 @@ from pathlib import Path
 from workbench.pipeline.candidate import Refusal
 from workbench.pipeline.progress import Progress, Stage
 from workbench.pipeline.run_folder import RunFolder
+from workbench.search.engine import DEMAND
 from workbench.search.events import Completed, Finished, Pruned, Refused, ValueKept, Verified
 from workbench.search.events import Progress as SearchProgress
 from workbench.search.searching import search
@@ -21,6 +22,7 @@ from workbench.search.space import Space
 from workbench.search.summary import Structure
 from workbench.ugraph.kernel_graph import KernelGraph
 from workbench.ugraph.lax import LaxPart, split_lax
+from workbench.units import counted
 
 NARROW = 8
 """Operators of the space that is searched first where none is named."""
@@ -33,9 +35,6 @@ one of them (ntrans) grows more than thirtyfold from 8 to 11 operators."""
 MANY_STRUCTURES = 200
 """Structures of the narrow space above which a wider one, which has still more, is left alone."""
 
-DEMAND = "demand"
-"""The search's rule for values that take more operators than are left."""
-
 LARGEST_PART = 12
 """Operators of the kernel level above which a part is cut further: the search's limit on operators, and a little more."""
 
@@ -46,7 +45,8 @@ class PartFound:
 
     Attributes: part; space: that was searched; structures: each once by structure hash; refusals; finished: the counts,
     None if interrupted or if the part is not searched (one operator without meaning in a field); kept: values that may be
-    part of a graph; out_of_reach: values that would take more operators than are left; both of all plans together.
+    part of a graph, counted in every plan; out_of_reach: how often the search said that something takes more operators
+    than are left, which it says of a value once for all plans that cut the same axes.
     """
 
     part: LaxPart
@@ -134,7 +134,7 @@ def find_structures(
         for event in events:
             match event:
                 case SearchProgress():
-                    progress(Stage("search", event.done, event.total, f"{len(found.structures)} structures"))
+                    progress(Stage("search", event.done, event.total, counted(len(found.structures), "structure")))
                 case Completed():
                     completed[event.number] = event
                 case Verified():

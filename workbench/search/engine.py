@@ -63,6 +63,9 @@ BLOCK = 4
 _SHOWN = 3
 """How many values an event names that stands for many."""
 
+DEMAND = "demand"
+"""The rule of what takes more operators than are left: expressions once a group of plans, choices once a plan."""
+
 ANOTHER = "another plan's"
 """The rule of graphs that are met in a plan though they belong to another one, or to none."""
 
@@ -133,7 +136,7 @@ class Outside:
     why: tuple[str, ...]
     counts_on = True
     name = "what is out of the space"
-    steps, weight = 0, 1
+    steps, guess_ms = 0, 1
 
     def events(self, known: Known) -> Generator[Event, None, Outcome]:
         """Yield the reasons."""
@@ -150,7 +153,7 @@ class VerifyBlock:
     verifier: Verifier
     structures: tuple[tuple[int, KernelGraph], ...]
     counts_on = False
-    steps, weight = 0, 1
+    steps, guess_ms = 0, 1
 
     @property
     def name(self) -> str:
@@ -200,7 +203,7 @@ class PlanGroup:
         return len(self.plans)
 
     @property
-    def weight(self) -> int:
+    def guess_ms(self) -> int:
         """Every way to make a value comes back in every plan, more often the more axes it cuts; 0.6 to 1 ms each."""
         return len(self.plans) * (1 + len(axis_parts(self.plans[0]))) * self.ways
 
@@ -281,9 +284,9 @@ class _Group:
     def _unaffordable(self, expressions: Expressions, texts: ValueTexts, first: Plan) -> Iterator[Event]:
         """Yield what no plan of the group can afford, under the name of the first."""
         for left in expressions.left_out.values():
-            self.pruned["demand"] += 1
+            self.pruned[DEMAND] += 1
             said = f"{_price(left.least, left.above)}; {expressions.limit} are allowed, kernels beside block graphs included"
-            yield Pruned(first.describe(), "demand", ValueText(texts, left.value), Said(said))
+            yield Pruned(first.describe(), DEMAND, ValueText(texts, left.value), Said(said))
 
     def _plan(self, expressions: Expressions, texts: ValueTexts, plan: Plan) -> Iterator[Event]:
         name = plan.describe()
@@ -335,7 +338,7 @@ class _Group:
             yield self._counted(name, ANOTHER, improper, f"{improper} graphs", Said(IMPROPER))
         dead = enumeration.dead_ends
         if dead:
-            yield self._counted(name, "demand", dead, f"{dead} choices of an operator", Said(_DEAD_END))
+            yield self._counted(name, DEMAND, dead, f"{dead} choices of an operator", Said(_DEAD_END))
 
     def _left_out(self, plan: str, rule: str, sketch: Sketch, evidence: Text) -> Pruned:
         self.pruned[rule] += 1

@@ -48,7 +48,9 @@ def runner_of(executor: Executor | HasExecutor | Runner | int | None) -> Runner:
     if isinstance(executor, Runner):
         return executor
     if not callable(getattr(executor, "submit", None)):
-        raise UsageError(f"executor {executor!r}: expected an executor, a number of processes, or a cluster's client")
+        raise UsageError(
+            f"executor {executor!r}: expected an executor, a number of processes, a cluster's client, or a runner"
+        )
     return WithExecutor(cast(Executor, executor))
 
 

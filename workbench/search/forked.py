@@ -31,7 +31,7 @@ AFTER_S = 0.05
 """Seconds of a search after which a copy is worth its making: some milliseconds, and the wait for it where others work."""
 
 LONG_MS = 400
-"""Weight of a round for which a copy is made at once."""
+"""Guessed milliseconds of a round for which a copy is made at once."""
 
 _Result = tuple[list[Event], Outcome]
 _SIZE = struct.Struct("<Q")
@@ -55,7 +55,7 @@ class Forked:
 
     def run(self, units: Sequence[Unit], known: Known) -> Generator[Generator[Event, None, Outcome], None, None]:
         """Yield per unit its events and outcome."""
-        is_long = sum(unit.weight for unit in units) >= LONG_MS
+        is_long = sum(unit.guess_ms for unit in units) >= LONG_MS
         try:
             for number, unit in enumerate(units):
                 first = {} if number else known
@@ -80,7 +80,7 @@ class Forked:
         """Return a copy that begins, of the units after `first`, with the one that may be most work; None without one."""
         if self._is_refused:
             return None
-        heaviest = max(range(first + 1, len(units)), key=lambda number: units[number].weight)
+        heaviest = max(range(first + 1, len(units)), key=lambda number: units[number].guess_ms)
         others = [number for number in range(first + 1, len(units)) if number != heaviest]
         try:
             with _uninterrupted():

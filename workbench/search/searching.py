@@ -50,8 +50,8 @@ def search(
     rule drops, True to go on with it), `quiet` (say only what is complete), `unique`, `limits`, `tests`, `seconds`.
     verifier: asked about every structure; by default each is screened by a random test in a pair of finite fields.
     seed: of the screening. executor: anything with the interface of `concurrent.futures.Executor`, a number of
-    processes, a client of a cluster (Dask), or a `driver.Runner`; by default the work is done here. The events do not depend on it.
-    record: a file of the events, which `replay` reads; when it holds an interrupted search for the same, that one's
+    processes, a client of a cluster (Dask), or a `driver.Runner`; by default the work is done here. The events do not
+    depend on it. record: a file of the events, which `replay` reads; when it holds an interrupted search for the same, that one's
     events come first and it is continued (resume=False: started anew). Closing the generator, Ctrl-C and a killed
     process all leave such a file.
 

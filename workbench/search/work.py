@@ -67,7 +67,7 @@ class Unit(Protocol):
         ...
 
     @property
-    def weight(self) -> int:
+    def guess_ms(self) -> int:
         """How much work it may be, in milliseconds: a guess."""
         ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from workbench.units import counted
 from workbench.views.formula import mathml
 from workbench.views.markup import Cell, Row, doing, facts, number, paragraph, pre, showing, table, words
 from workbench.views.search_event import EventView, named
@@ -30,7 +31,7 @@ def event_html(view: EventView, axes: str = "") -> str:
         note = "the program, with the part that it matches marked" if matched else "the program; no part of it matches"
         parts.append(paragraph(note, "wb-quiet"))
         parts.append(f'<div aria-label="{words(view.goal)}">{mathml(view.goal_latex)}</div>')
-    distance = "" if view.distance is None else f"at least {view.distance} operator{'' if view.distance == 1 else 's'}"
+    distance = "" if view.distance is None else f"at least {counted(view.distance, 'operator')}"
     told = [
         ("prefix", view.prefix),
         ("to the goal", distance),
@@ -88,7 +89,7 @@ def _tree_row(row: TreeRow, label: str) -> str:
     css = "wb-drops" if row.state in (PRUNED, REFUSED) else "wb-keeps"
     rule = f' <span class="wb-quiet">{words(row.rule)}</span>' if row.rule else ""
     if row.label == OTHERS:
-        label = f"{row.count:,} other{'' if row.count == 1 else 's'} dropped"
+        label = f"{counted(row.count, 'other')} dropped"
     glyph = f'<span class="{css}" title="{row.state}">{GLYPHS[row.state]}</span>'
     return (
         f'<div role="treeitem" tabindex="{0 if row.is_now else -1}"{now} style="padding-left:{row.depth * 14 + 4}px" '

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from html import escape
 
+from workbench.units import counted
 from workbench.verify.verdict import Verdict
 from workbench.views.palette import VERDICT_COLOURS
 
@@ -25,7 +26,7 @@ def verdict_html(verdict: Verdict) -> str:
         rows.append(("witness", verdict.witness.describe()))
     for instance in verdict.shapes_tested:
         shapes = ", ".join("×".join(map(str, shape)) or "scalar" for shape in instance.shapes)
-        how = "proved" if instance.exact else f"{instance.tests} random test{'' if instance.tests == 1 else 's'}"
+        how = "proved" if instance.exact else counted(instance.tests, "random test")
         cells = f", {instance.cells} cells of piecewise operators" if instance.cells else ""
         rows.append(("reduced shapes" if instance.reduced else "true shapes", f"{shapes}: {how}{cells}"))
     if verdict.field_pair:
@@ -34,6 +35,6 @@ def verdict_html(verdict: Verdict) -> str:
     rows += [("assumes", assumption) for assumption in verdict.assumptions]
     if verdict.opaque:
         rows.append(("random functions", ", ".join(verdict.opaque)))
-    rows.append(("time", f"{verdict.seconds:.2f} s, {verdict.tests} test{'' if verdict.tests == 1 else 's'} in all"))
+    rows.append(("time", f"{verdict.seconds:.2f} s, {counted(verdict.tests, 'test')} in all"))
     body = "".join(f"<tr>{_CELL}{escape(name)}</td>{_CELL}{escape(text)}</td></tr>" for name, text in rows)
     return f'<div class="workbench-verdict"><p>{badge} {escape(number)}</p><table><tbody>{body}</tbody></table></div>\n'

@@ -298,7 +298,7 @@ class Launchpad(Panel):
         calls = [f"library product {call.result} = {call.left} @ {call.right}" for call in program.library_calls]
         self._kernels[one.graph.hash] = table(head, rows) + "".join(paragraph(text) for text in calls)
         if compiled:
-            self._note = f"compiled for {target.name}: {len(compiled)} kernel{'s' if len(compiled) != 1 else ''}"
+            self._note = f"compiled for {target.name}: {counted(len(compiled), 'kernel')}"
 
     def _profile(self) -> None:
         assert self.result is not None

@@ -46,7 +46,7 @@ class Numbered:
     number: int
     counts_on = True
     steps = 1
-    weight = 1
+    guess_ms = 1
 
     @property
     def name(self) -> str:

@@ -109,7 +109,7 @@ class PlanOfPrefixes:
     plan: Plan
     counts_on = True
     steps = 1
-    weight = 1
+    guess_ms = 1
 
     @property
     def name(self) -> str:

@@ -153,7 +153,7 @@ class MapsOfPrefixes:
     maps: Maps
     counts_on = True
     steps = 1
-    weight = 1
+    guess_ms = 1
 
     @property
     def name(self) -> str:
